@@ -1,10 +1,10 @@
 /* append_server: records of many connections in one log, in the order in which they come; how many it took.
  *
- * Plain POSIX, identical for every stack: it receives straight to the end of the log, so that its own copy is the only one,
- * and reads records that are whole in the log's order. With -S the data-path does all but the reading (include/toe.h,
- * docs/SHARED-LOG.md). Waits for all connections, says when measuring begins, counts for the time asked the bytes of records
- * that it read, by connection, prints them as apps/flows does, and hangs up. Whatever writes bytes on connections writes
- * records: apps/flows does.
+ * Plain POSIX, identical for every stack: it receives straight to the end of the log, so that its own copy is the only
+ * one, and reads records that are whole in the log's order. With -S the data-path does all but the reading
+ * (include/toe.h, docs/SHARED-LOG.md). Waits for all connections, prints when measuring begins, counts for the time
+ * asked the bytes of records that it read, by connection, prints them as apps/flows does, and hangs up. Whatever writes
+ * bytes on connections writes records: apps/flows does.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -34,7 +34,7 @@ static char *at(uint64_t place) {
     return log_bytes + place % records * size;
 }
 
-/* What a reader of the log does at least: it looks whose record this is. */
+/* What a reader of the log does at least: it reads whose record this is. */
 static void look_at(const void *data, uint64_t connection, uint64_t time) {
     seen += *(const uint64_t *)data;
     if (time >= begin_at && time < end_at) bytes[connection] += size;

@@ -4,13 +4,13 @@
  *
  * As nccl-tests have it: rounds of 20 operations after each other, and the time of one is the round's over 20. A
  * barrier ends a round within its time: a root may be done with a broadcast long before the others have it. Rank 0
- * says "measuring" after the warm-up. In the end it prints one JSON object: operations, seconds, microseconds of an
+ * prints "measuring" after the warm-up. In the end it prints one JSON object: operations, seconds, microseconds of an
  * operation (mean; median and 99th percentile over rounds), what that is in Gbit/s of BYTES, processor seconds of each
  * rank and the seconds in which they were spent (with what is between rounds), and how many numbers were wrong.
  * All-reduce is the sum of floats, out of place.
  *
- * The first and the last number of a buffer are others in each operation, and all ranks look at them. All numbers are
- * written and looked at in an operation before the first round, and in one after the last.
+ * The first and the last number of a buffer are others in each operation, and all ranks check them. All numbers are
+ * written and checked in an operation before the first round, and in one after the last.
  *
  * pages: buffers of whole pages by posix_memalign, as the OSU micro-benchmarks have them, which OpenTOE's daemon maps;
  * heap: buffers by malloc, which it reaches through the kernel. */
@@ -23,7 +23,7 @@ enum { IN_ROUND = 20, MOST_ROUNDS = 1 << 20, MOST_RANKS = 64 };
 static int rank, ranks, reducing;
 static size_t numbers;
 static float *given, *taken;
-static long turn, wrong;
+static long operation_number, wrong;
 static uint64_t rounds[MOST_ROUNDS]; /* nanoseconds of each */
 
 /* All ones: no number that anybody gives. */
@@ -39,20 +39,20 @@ static float *memory(const char *kind, size_t bytes) {
 }
 
 /* What a rank gives: small whole numbers, so that floats add up exactly. */
-static float gives(int who, size_t at) {
-    return (float)((at * 7 + (size_t)turn * 13 + (size_t)who * 31) % 1009);
+static float gives(int rank, size_t at) {
+    return (float)((at * 7 + (size_t)operation_number * 13 + (size_t)rank * 31) % 1009);
 }
 
 /* What all have afterwards. */
 static float expected(size_t at) {
     float sum = 0;
-    for (int who = 0; who < (reducing ? ranks : 1); who++) sum += gives(who, at);
+    for (int rank = 0; rank < (reducing ? ranks : 1); rank++) sum += gives(rank, at);
     return sum;
 }
 
-/* One operation, of which every `step`th number is written and looked at, and the last one. */
+/* One operation, of which every `step`th number is written and checked, and the last one. */
 static void operate(size_t step) {
-    turn++;
+    operation_number++;
     if (reducing || rank == 0) {
         for (size_t i = 0; i < numbers; i += step) given[i] = gives(rank, i);
         given[numbers - 1] = gives(rank, numbers - 1);
@@ -73,7 +73,7 @@ static uint64_t round_of_operations(void) {
     return now() - begin;
 }
 
-/* Rounds for some time, which rank 0 looks at. Returns how many. */
+/* Rounds for some time, which rank 0 watches. Returns how many. */
 static size_t run_for(double seconds) {
     uint64_t end = now() + (uint64_t)(seconds * 1e9);
     size_t done = 0;
@@ -107,7 +107,7 @@ static void print_result(size_t done, double elapsed, const double *cpu, long ba
            reducing ? "all-reduce" : "broadcast", ranks, numbers * sizeof *given, operations, seconds);
     printf("\"us\": %.3f, \"us_p50\": %.3f, \"us_p99\": %.3f, \"gbit_per_s\": %.4f, \"cpu_s\": [", seconds * us,
            (double)rounds[done / 2] * each, (double)rounds[done * 99 / 100] * each, operations * bits / seconds / 1e9);
-    for (int who = 0; who < ranks; who++) printf("%s%.4f", who ? ", " : "", cpu[who]);
+    for (int rank = 0; rank < ranks; rank++) printf("%s%.4f", rank ? ", " : "", cpu[rank]);
     printf("], \"elapsed_s\": %.6f, \"wrong\": %ld}\n", elapsed, bad);
 }
 

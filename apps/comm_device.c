@@ -4,11 +4,11 @@
  *   comm_device send HOST ADDRESS PORT MIB WHERE [rate]
  *   comm_device copies GPU                                    what copies of a GPU take without a network
  *
- * WHERE is `host`: memory of a sealed memfd; `stand-in`: memory of a process of its own, which serves the device's queue;
- * `gpu:N`: memory of a CUDA device, whose driver is loaded when this runs; `managed:N`: memory that its driver moves;
- * `bounce:N`: as `gpu:N`, but copied by this program to and from host memory. Each word of the stream is a function of its
- * place there, and the receiver compares all of them. With `rate`, words repeat with the ring of buffers, and the receiver compares at the end: so what is measured is
- * not the comparison.
+ * WHERE is `host`: memory of a sealed memfd; `stand-in`: memory of a process of its own, which serves the device's
+ * queue; `gpu:N`: memory of a CUDA device, whose driver is loaded when this runs; `managed:N`: memory that its driver
+ * moves; `bounce:N`: as `gpu:N`, but copied by this program to and from host memory. Each word of the stream is a
+ * function of its place there, and the receiver compares all of them. With `rate`, words repeat with the ring of
+ * buffers, and the receiver compares at the end: so what is measured is not the comparison.
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -93,7 +93,7 @@ static _Noreturn void stand_in(int fd) {
     }
 }
 
-static void tell(struct order order, int queue) {
+static void order_to(struct order order, int queue) {
     union {
         struct cmsghdr header;
         char room[CMSG_SPACE(sizeof(int))];
@@ -110,11 +110,11 @@ static void tell(struct order order, int queue) {
 
 static void put_there(size_t at, const void *from, size_t len) {
     memcpy(passed, from, len);
-    tell((struct order){PUT, at, len}, -1);
+    order_to((struct order){PUT, at, len}, -1);
 }
 
 static void get_there(size_t at, void *into, size_t len) {
-    tell((struct order){GET, at, len}, -1);
+    order_to((struct order){GET, at, len}, -1);
     memcpy(into, passed, len);
 }
 
@@ -136,7 +136,7 @@ static void open_stand_in(void) {
     int queue;
     if (toe_comm_device(comm, &device, &queue) < 0) die("toe_comm_device");
     if (toe_comm_register_device(comm, device, ADDRESS, RING, &key) < 0) die("toe_comm_register_device");
-    tell((struct order){SERVE, 0, 0}, queue);
+    order_to((struct order){SERVE, 0, 0}, queue);
     close(queue);
     put = put_there, get = get_there;
 }

@@ -3,8 +3,8 @@
  *   comm_file receive HOST PORT FILE        on the ZeroNIC host HOST; - for the daemon's first
  *   comm_file send HOST ADDRESS PORT FILE
  *
- * Both post several pieces of a buffer at once, and use a piece again when it is done. The receiver says at the end how
- * many bytes came; it returns when the sender's stream has ended.
+ * Both post several pieces of a buffer at once, and use a piece again when it is done. The receiver prints at the end
+ * how many bytes came; it returns when the sender's stream has ended.
  */
 #define _GNU_SOURCE
 #include "program.h"

@@ -3,10 +3,10 @@
  *   comm_flow receive HOST PORT SIZE DEPTH FLOWS WARM_UP SECONDS
  *   comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS [MBIT_A_SECOND_OF_EACH_FLOW]
  *
- * HOST is a ZeroNIC host, or - for the daemon's first; on each flow DEPTH messages of SIZE bytes are posted at a time, each
- * in its own part of one buffer. The receiver waits until all flows are there, says when measuring begins, lets them run
- * for the warm-up, counts what comes for the time asked, prints it as one JSON object, as flows does, and hangs up. The
- * sender sends until then.
+ * HOST is a ZeroNIC host, or - for the daemon's first; on each flow DEPTH messages of SIZE bytes are posted at a time,
+ * each in its own part of one buffer. The receiver waits until all flows are there, prints when measuring begins, lets
+ * them run for the warm-up, counts what comes for the time asked, prints it as one JSON object, as flows does, and
+ * hangs up. The sender sends until then.
  */
 #define _GNU_SOURCE
 #include "load.h"

@@ -2,7 +2,7 @@
  *
  * Plain POSIX, identical for every stack. The server closes after its reply (rpc_server -1), as a web server does
  * without keep-alive, so that the client's ports are free again at once. A latency runs from connect to the end of
- * the stream. load.h says what is printed; the exit status is 1 if anything was lost or wrong.
+ * the stream. load.h has what is printed; the exit status is 1 if anything was lost or wrong.
  */
 #define _GNU_SOURCE
 #include "load.h"

@@ -1,10 +1,10 @@
 /* floor: how long a round trip between two programs on one core takes over a third one on another core, without any TCP.
  *
  * This is what one connection on OpenTOE comes down to: client and server share a core and let each other run
- * (sched_yield) while they wait; what they say goes through shared memory to the daemon, which polls on a core of its own
- * and passes it on. Here the daemon does nothing but pass it on. -l says how many lines of the cache each message has:
- * one, or as a message on OpenTOE, four (the ring's position, a descriptor, the slot's state, the payload). With -s the
- * programs do not yield, but each has a core of its own, beside the relay's: three cores.
+ * (sched_yield) while they wait; their messages go through shared memory to the daemon, which polls on a core of its
+ * own and passes it on. Here the daemon does nothing but pass it on. -l gives the number of cache lines of each
+ * message: one, or as a message on OpenTOE, four (the ring's position, a descriptor, the slot's state, the payload).
+ * With -s the programs do not yield, but each has a core of its own, beside the relay's: three cores.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -15,9 +15,9 @@
 
 enum { LINE = 64, MOST = 16 };
 
-/* A direction: `said` is written last. Each word has a line of its own. */
+/* A direction: `published` is written last. Each word has a line of its own. */
 struct way {
-    _Alignas(LINE) volatile uint64_t said;
+    _Alignas(LINE) volatile uint64_t published;
     struct { _Alignas(LINE) volatile uint64_t word; } more[MOST];
 };
 
@@ -27,21 +27,21 @@ static long lines = 1;
 static double seconds = 1, warm_up = 0.2;
 static int spinning = 0;
 
-static void say(struct way *way, uint64_t value) {
+static void publish(struct way *way, uint64_t value) {
     for (long i = 0; i < lines - 1; i++) way->more[i].word = value;
-    __atomic_store_n(&way->said, value, __ATOMIC_RELEASE);
+    __atomic_store_n(&way->published, value, __ATOMIC_RELEASE);
 }
 
-/* Whether something new was said; takes all of it. */
-static int hear(struct way *way, uint64_t value) {
-    if (__atomic_load_n(&way->said, __ATOMIC_ACQUIRE) != value) return 0;
+/* Whether a new value was published; takes all of it. */
+static int poll_for(struct way *way, uint64_t value) {
+    if (__atomic_load_n(&way->published, __ATOMIC_ACQUIRE) != value) return 0;
     for (long i = 0; i < lines - 1; i++)
         if (way->more[i].word != value) die("a line came late");
     return 1;
 }
 
 static void wait_for(struct way *way, uint64_t value, uint64_t *yields) {
-    while (!hear(way, value)) {
+    while (!poll_for(way, value)) {
         if (spinning) continue;
         sched_yield();
         ++*yields;
@@ -67,8 +67,8 @@ static int child(long core) {
 
 static void relay(void) {
     for (uint64_t up = 1, down = 1;;) {
-        if (hear(&ways[0], up)) say(&ways[1], up++);
-        if (hear(&ways[2], down)) say(&ways[3], down++);
+        if (poll_for(&ways[0], up)) publish(&ways[1], up++);
+        if (poll_for(&ways[2], down)) publish(&ways[3], down++);
     }
 }
 
@@ -76,7 +76,7 @@ static void serve(void) {
     uint64_t yields = 0;
     for (uint64_t i = 1;; i++) {
         wait_for(&ways[1], i, &yields);
-        say(&ways[2], i);
+        publish(&ways[2], i);
     }
 }
 
@@ -108,7 +108,7 @@ int main(int count, char **words) {
     for (uint64_t i = 1, time = now(); time < end_at; i++) {
         if (time < begin_at) before = yields;
         uint64_t started = time;
-        say(&ways[0], i);
+        publish(&ways[0], i);
         wait_for(&ways[3], i, &yields);
         time = now();
         record(started, time);

@@ -2,18 +2,19 @@
  *
  * Plain POSIX, identical for every stack, or with -z through OpenTOE's zero-copy interface (include/toe.h). One side
  * listens (-l), the other connects (-c); the connecting side sends, with -r on both sides the listening one. The
- * receiver waits until all flows are there, says when measuring begins, lets them run for the warm-up, counts the bytes
- * of each for the time asked, prints them as one JSON object and hangs up. The sender writes on every flow whatever the
- * socket takes until the receiver hangs up. With -T the sender writes every byte anew before it is sent and the receiver
- * reads every word, as programs do that have something to say. With -b each flow has so many 10^6 bits a second to send.
+ * receiver waits until all flows are there, prints when measuring begins, lets them run for the warm-up, counts the
+ * bytes of each for the time asked, prints them as one JSON object and hangs up. The sender writes on every flow
+ * whatever the socket takes until the receiver hangs up. With -T the sender writes every byte anew before it is sent
+ * and the receiver reads every word, as programs do that have data of their own. With -b each flow has so many 10^6
+ * bits a second to send.
  */
 #define _GNU_SOURCE
 #include "load.h"
 #include "../include/toe.h"
 #include <fcntl.h>
 
-/* TURN: bytes that a flow may write in its turn before the next flow has its own. */
-enum { EVENTS = 256, READ = 64 * 1024, TURN = 64 * 1024 };
+/* QUANTUM: bytes that a flow may write before the next flow has its round. */
+enum { EVENTS = 256, READ = 64 * 1024, QUANTUM = 64 * 1024 };
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static long flows = 1;
@@ -58,16 +59,16 @@ static ssize_t receive_some(int fd) {
 }
 
 /* Sends one message or a part of it; as send. */
-static ssize_t send_some(int fd, uint64_t turn) {
+static ssize_t send_some(int fd, uint64_t count) {
     if (!zero_copy) {
-        if (touching) memset(buffer, (int)turn, block);
+        if (touching) memset(buffer, (int)count, block);
         return send(fd, buffer, block, MSG_NOSIGNAL);
     }
     struct iovec iov[2];
     ssize_t room = toe_zc_reserve(fd, iov, 1, 0);
     if (room <= 0) return room;
     size_t length = least((size_t)room, block), first = least(length, iov[0].iov_len);
-    if (touching) memset(iov[0].iov_base, (int)turn, first), memset(iov[1].iov_base, (int)turn, length - first);
+    if (touching) memset(iov[0].iov_base, (int)count, first), memset(iov[1].iov_base, (int)count, length - first);
     return toe_zc_commit(fd, length, 0) < 0 ? -1 : (ssize_t)length;
 }
 
@@ -99,13 +100,13 @@ static int receive(int set) {
 
 static int transmit(int set) {
     struct epoll_event events[EVENTS];
-    uint64_t turn = 0;
+    uint64_t count = 0;
     for (long open = flows; open;) {
         int n = epoll_wait(set, events, EVENTS, -1);
         for (int i = 0; i < n; i++) {
             int *fd = events[i].data.ptr;
             ssize_t sent = 1;
-            for (size_t all = 0; all < TURN && sent > 0; all += (size_t)sent) sent = send_some(*fd, turn++);
+            for (size_t all = 0; all < QUANTUM && sent > 0; all += (size_t)sent) sent = send_some(*fd, count++);
             if (sent >= 0 || errno == EAGAIN) continue;
             close(*fd);
             open--;
@@ -116,13 +117,13 @@ static int transmit(int set) {
 
 /* Each flow sends what its rate has given it, a block at a time, and waits for more between. */
 static int transmit_paced(void) {
-    uint64_t *sent = calloc((size_t)flows, sizeof *sent), start = now(), turn = 0;
+    uint64_t *sent = calloc((size_t)flows, sizeof *sent), start = now(), count = 0;
     if (!sent) die("calloc");
     for (long open = flows; open;) {
         uint64_t due = (uint64_t)((double)(now() - start) * mbit / 8e3);
         for (long i = 0; i < flows; i++) {
             for (ssize_t n = 1; n > 0 && sockets[i] >= 0 && sent[i] + block <= due;) {
-                n = send_some(sockets[i], turn++);
+                n = send_some(sockets[i], count++);
                 if (n > 0) sent[i] += (uint64_t)n;
                 if (n >= 0 || errno == EAGAIN) continue;
                 close(sockets[i]);

@@ -1,7 +1,7 @@
 /* kv_client: load for memcached or redis: gets, and a share of sets, up to D in flight on each of N connections.
  *
  * Plain POSIX, identical for every stack. Every value follows from its key, and every answer is compared with what it
- * must be. Requests that may go at once leave in one write. load.h says what is printed; the exit status is 1 if
+ * must be. Requests that may go at once leave in one write. load.h has what is printed; the exit status is 1 if
  * anything was lost or wrong.
  */
 #define _GNU_SOURCE
@@ -28,7 +28,7 @@ static long connections = 1, depth = 1, sets = 10;
 static size_t value = 32;
 static double seconds = 5, warm_up = 0;
 static int redis = 0;
-static uint64_t turn = 0;
+static uint64_t request_number = 0;
 static char incoming[READ], outgoing[READ], *get_answers[KEYS];
 static size_t get_length;
 static const char *set_answer;
@@ -65,10 +65,10 @@ static size_t make_request(char *to, int key, int set) {
 static int ask(struct connection *c, long n, uint64_t time) {
     size_t length = 0;
     for (long i = 0; i < n; i++) {
-        turn++;
+        request_number++;
         /* A step that has no common divisor with the number of keys visits them all. */
         struct request *r = &c->out[c->asked++ % (uint64_t)depth];
-        *r = (struct request){time, (int)(turn * 7919 % KEYS), turn % 100 < (uint64_t)sets};
+        *r = (struct request){time, (int)(request_number * 7919 % KEYS), request_number % 100 < (uint64_t)sets};
         length += make_request(outgoing + length, r->key, r->set);
     }
     return send(c->fd, outgoing, length, MSG_NOSIGNAL) == (ssize_t)length ? 0 : -1;

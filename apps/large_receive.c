@@ -1,7 +1,7 @@
 /* large_receive: receives into memory of malloc, in one of several ways, and checks every byte.
  *
  * Plain POSIX, identical for every stack. Both sides make the bytes of a stream from a seed (word i is a mix of
- * seed + i). The receiver says what came by its exit status and one line.
+ * seed + i). The receiver reports what came by its exit status and one line.
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -142,7 +142,7 @@ static void *send_stream(void *argument) {
     for (uint64_t done = 0; done < job->total;) {
         size_t length = least(words * 8, job->total - done);
         make(job->seed, done, from, words);
-        /* Pauses let a receiver that waits find only a part of what it wants. */
+        /* Pauses let a receiver that waits find only a part of what it asked for. */
         if (job->way == TIMEOUT || job->way == SIGNAL) usleep(300);
         send_or_die(job->fd, from, length);
         done += length;

@@ -1,7 +1,7 @@
-/* load.h: what the programs that make load have in common: the CPU's clock, a histogram, and how they say what they saw.
+/* load.h: what the programs that make load have in common: the CPU's clock, a histogram, and how they report.
  *
- * They print two lines. The first, once all connections are there, says when measuring begins, in nanoseconds of
- * CLOCK_MONOTONIC, so that whoever started them can look at other processes meanwhile. The second is the result; its
+ * They print two lines. The first, once all connections are there, has the begin of measuring, in nanoseconds of
+ * CLOCK_MONOTONIC, so that their parent can measure other processes meanwhile. The second is the result; its
  * histogram is pairs of nanoseconds and count, so that the results of several clients can be added up.
  */
 #ifndef LOAD_H

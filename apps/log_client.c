@@ -1,8 +1,8 @@
 /* log_client ADDRESS PORT CONNECTIONS RECORDS [RECORD [SEED [KILLED]]]: writes records to a log, as any TCP program may.
  *
- * Each connection writes so many records, in pieces of random sizes that do not respect records, from one thread that goes
- * round all of them. RECORDS of 0: as many as it can until SIGTERM. The last KILLED connections are reset in the middle of
- * a record. apps/log_server.c reads.
+ * Each connection writes so many records, in pieces of random sizes that do not respect records, from one thread that
+ * goes round all of them. RECORDS of 0: as many as it can until SIGTERM. The last KILLED connections are reset in the
+ * middle of a record. apps/log_server.c reads.
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -52,7 +52,7 @@ static void write_some(struct writer *w) {
     if (n > 0) w->written += (uint64_t)n;
 }
 
-/* All was written: says so to the peer, or dies without a word. Returns whether the connection is over. */
+/* All was written: shuts its side down, or dies without that. Returns whether the connection is over. */
 static int finish(struct writer *w) {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};
     char byte;

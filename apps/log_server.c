@@ -1,9 +1,9 @@
 /* log_server ADDRESS PORT CONNECTIONS [RECORD [RECORDS [LAZY_MS]]]: the reader of a shared log (include/toe.h), which checks it.
  *
- * Takes so many connections, lets the records of all go to one log, and reads it until all have ended. A record says whose it
- * is and which; the rest of it follows from that, so each is compared byte for byte. Prints one line of JSON with what it saw;
- * exit status 1 where a record was wrong, missing, there twice, or out of its connection's order. With LAZY_MS it sleeps so
- * long between two looks, so that the log fills up. apps/log_client.c writes.
+ * Takes so many connections, lets the records of all go to one log, and reads it until all have ended. A record has
+ * whose it is and which; the rest of it follows from that, so each is compared byte for byte. Prints one line of JSON
+ * with what it saw; exit status 1 where a record was wrong, missing, there twice, or out of its connection's order.
+ * With LAZY_MS it sleeps so long between two reads, so that the log fills up. apps/log_client.c writes.
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -13,7 +13,7 @@
 
 enum { BATCH = 256, MOST = 4096 };
 
-/* Of each connection: how many of its records were read, and who the client says it is. */
+/* Of each connection: how many of its records were read, and the number that the client gave itself. */
 static uint64_t next_number[MOST], client_of[MOST];
 static uint64_t records, holes, wrong, turns, index_wanted;
 static size_t size = 256;

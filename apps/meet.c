@@ -2,7 +2,7 @@
  *
  * The server listens on a port of any address, and prints for each request the device that it came to and its word. It
  * answers COUNT requests: those with the word "no" by a refusal, others by a connection over which it sends its word.
- * The client prints its device, and what it was told with the answer. */
+ * The client prints its device, and the private data of the answer. */
 #define _GNU_SOURCE
 #include "verbs.h"
 #include <stdbool.h>
@@ -17,8 +17,8 @@ static struct rdma_conn_param saying(const char *word) {
     return param;
 }
 
-/* What an event tells. Private data may be longer than what the peer gave; the rest is zeros. */
-static void told(const struct rdma_cm_event *event, char word[WORD + 1]) {
+/* Private data of an event. It may be longer than what the peer gave; the rest is zeros. */
+static void private_data(const struct rdma_cm_event *event, char word[WORD + 1]) {
     size_t bytes = event->param.conn.private_data_len;
     memset(word, 0, WORD + 1);
     if (event->param.conn.private_data) memcpy(word, event->param.conn.private_data, bytes < WORD ? bytes : WORD);
@@ -58,7 +58,7 @@ static void serve(const char *port, int count) {
         if (rdma_get_cm_event(channel, &event)) die("rdma_get_cm_event");
         struct rdma_cm_id *id = event->id;
         enum rdma_cm_event_type type = event->event;
-        told(event, word);
+        private_data(event, word);
         rdma_ack_cm_event(event);
         if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
             const char *device = ibv_get_device_name(id->verbs->device);
@@ -115,7 +115,7 @@ static void call(const char *address, const char *port, const char *word, const 
     with_queues(id);
     if (rdma_connect(id, &param)) die("rdma_connect");
     if (rdma_get_cm_event(channel, &event)) die("rdma_get_cm_event");
-    told(event, answer);
+    private_data(event, answer);
     bool is_there = event->event == RDMA_CM_EVENT_ESTABLISHED;
     if (!is_there && event->event != RDMA_CM_EVENT_REJECTED) {
         fprintf(stderr, "meet: %s\n", rdma_event_str(event->event));

@@ -1,9 +1,9 @@
 /* nbd_ram: a disk in memory over the NBD protocol (newstyle, simple replies), for fio, nbdcopy, qemu and the like.
  *
- * A disk of many queues completes commands in another order than they came. Here each queue has its share of the blocks,
- * and the commands that came together are done queue by queue. With libtoe.so, what is to be written stays in the
- * connection's receive buffer until its command is done (toe_zc_take, toe_zc_free; thesis section 5.5.2.2), and is copied
- * once, onto the disk; otherwise it is received into memory first. `-s` does that in both cases.
+ * A disk of many queues completes commands in another order than they came. Here each queue has its share of the
+ * blocks, and the commands that came together are done queue by queue. With libtoe.so, what is to be written stays in
+ * the connection's receive buffer until its command is done (toe_zc_take, toe_zc_free; thesis section 5.5.2.2), and is
+ * copied once, onto the disk; otherwise it is received into memory first. `-s` does that in both cases.
  *
  * One thread and one epoll set. Commands larger than SMALL are done as they come.
  */
@@ -64,7 +64,7 @@ static char *disk;
 static int in_place = 1;
 
 /* Sends, or keeps for later; 0 where the connection is over. */
-static int say(struct client *client, const struct iovec *pieces, int count) {
+static int send_pieces(struct client *client, const struct iovec *pieces, int count) {
     size_t skip = 0;
     if (!client->length) {
         ssize_t n = writev(client->fd, pieces, count);
@@ -91,10 +91,10 @@ static int say(struct client *client, const struct iovec *pieces, int count) {
 
 static int say_bytes(struct client *client, const void *bytes, size_t length) {
     struct iovec piece = {(void *)bytes, length};
-    return say(client, &piece, 1);
+    return send_pieces(client, &piece, 1);
 }
 
-/* Sends what was kept; 0 where the connection is over. */
+/* Sends what was left over; 0 where the connection is over. */
 static int flush(struct client *client) {
     while (client->length) {
         ssize_t n = send(client->fd, client->output + client->start, client->length, MSG_NOSIGNAL);
@@ -112,7 +112,7 @@ static int answer_option(struct client *client, uint32_t option, uint32_t type, 
         uint32_t option, type, length;
     } __attribute__((packed)) head = {htobe64(OPTREPLY), htobe32(option), htobe32(type), htobe32(length)};
     struct iovec pieces[] = {{&head, sizeof head}, {(void *)data, length}};
-    return say(client, pieces, 2);
+    return send_pieces(client, pieces, 2);
 }
 
 /* An option of the client; 0 where the connection is over. */
@@ -210,7 +210,7 @@ static int complete(struct client *client) {
     }
     client->count = 0;
     if (places && toe_zc_free(client->fd, freed, places) < 0) die("toe_zc_free");
-    return !pieces || say(client, out, pieces);
+    return !pieces || send_pieces(client, out, pieces);
 }
 
 /* The bytes of a small write: where they lie, or 0 where they have not all come, or -1. */

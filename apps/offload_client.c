@@ -64,7 +64,7 @@ static void connect_to(struct peer *peer, const char *address, const char *port)
     establish(channel, peer->id, &peer->shown, sizeof peer->shown);
 }
 
-/* Who waits for a response hears of the connection's end from connection management only. */
+/* While a response is awaited, only connection management reports the connection's end. */
 static void look_for_the_end(void) {
     struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
     if (poll(&fd, 1, 0) == 1) rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ESTABLISHED));
@@ -73,8 +73,8 @@ static void look_for_the_end(void) {
 static struct ibv_wc completed(struct peer *peer) {
     struct ibv_wc wc;
     int found;
-    for (unsigned turn = 1; !(found = ibv_poll_cq(peer->cq, 1, &wc)); turn++)
-        if (turn % 4096 == 0) look_for_the_end();
+    for (unsigned round = 1; !(found = ibv_poll_cq(peer->cq, 1, &wc)); round++)
+        if (round % 4096 == 0) look_for_the_end();
     if (found < 0 || wc.status != IBV_WC_SUCCESS) {
         fprintf(stderr, "offload_client: %s\n", found < 0 ? "the daemon has gone" : ibv_wc_status_str(wc.status));
         exit(3);
@@ -256,11 +256,11 @@ static int is_written(const struct rooms *rooms, uint32_t slot, uint32_t len) {
 /* The next response; 0 where the connection has ended. */
 static int next_response(struct peer *peer, struct ibv_wc *wc) {
     struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
-    for (unsigned turn = 1;; turn++) {
+    for (unsigned round = 1;; round++) {
         int found = ibv_poll_cq(peer->cq, 1, wc);
         if (found < 0 || (found && wc->status != IBV_WC_SUCCESS)) return 0;
         if (found && (wc->opcode & IBV_WC_RECV)) return 1;
-        if (turn % 4096 == 0 && poll(&fd, 1, 0) == 1) return 0;
+        if (round % 4096 == 0 && poll(&fd, 1, 0) == 1) return 0;
     }
 }
 
@@ -325,13 +325,13 @@ static void versions(struct peer *peer, struct peer *verbs, const uint32_t opcod
     read_host(verbs, verbs->shown.list, &first, sizeof first);
     puts("begun");
     fflush(stdout);
-    for (uint64_t turn = 0; !wrong && (turn % 64 || poll(&input, 1, 0) == 0); turn++) {
-        uint64_t request[2] = {verbs->shown.list, turn};
+    for (uint64_t round = 0; !wrong && (round % 64 || poll(&input, 1, 0) == 0); round++) {
+        uint64_t request[2] = {verbs->shown.list, round};
         struct versioned answer;
         uint8_t *at;
-        uint32_t len, status = call(peer, opcodes[turn % 2], request, sizeof request, &at, &len);
+        uint32_t len, status = call(peer, opcodes[round % 2], request, sizeof request, &at, &len);
         if (status == OFFLOAD_NO_OPCODE && !len) {
-            answers[turn % 2][0]++;
+            answers[round % 2][0]++;
             continue;
         }
         if (status != OFFLOAD_OK || len != sizeof answer) {
@@ -340,8 +340,8 @@ static void versions(struct peer *peer, struct peer *verbs, const uint32_t opcod
         }
         memcpy(&answer, at, sizeof answer);
         int known = answer.version == 1 || answer.version == 2;
-        wrong += !known || answer.made != answer.version * 1000003 + turn * opcodes[turn % 2] || answer.read != first;
-        if (known) answers[turn % 2][answer.version]++;
+        wrong += !known || answer.made != answer.version * 1000003 + round * opcodes[round % 2] || answer.read != first;
+        if (known) answers[round % 2][answer.version]++;
     }
     for (int i = 0; i < 2; i++) printf("%llu %llu %llu\n", answers[i][0], answers[i][1], answers[i][2]);
 }

@@ -45,7 +45,7 @@ static inline void watch_fd(int set, int operation, int fd, uint32_t events, voi
     if (epoll_ctl(set, operation, fd, &event) < 0) die("epoll_ctl");
 }
 
-/* A socket that listens; `flags` as SOCK_NONBLOCK. Several threads may have one each where they say so. */
+/* A socket that listens; `flags` as SOCK_NONBLOCK. Several threads may have one each with SO_REUSEPORT. */
 static inline int listen_at(const struct sockaddr_in *address, int flags, int backlog, int one_of_several) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), one = 1;
     if (fd < 0) die("socket");

@@ -6,7 +6,7 @@
  * may go at once. Every reply must bear the number of its request.
  *
  * Measuring begins at -B (nanoseconds of CLOCK_MONOTONIC, so that several clients begin together), or after -w
- * seconds. load.h says what is printed. The exit status is 1 if anything was lost or wrong.
+ * seconds. load.h has what is printed. The exit status is 1 if anything was lost or wrong.
  *
  * With -i every connection has one request before measuring begins, is idle meanwhile, and has one request after it.
  */
@@ -15,7 +15,7 @@
 #include <sched.h>
 
 /* OPENING: connections that are being opened at once; a listener's backlog has an end. */
-enum { EVENTS = 256, READ = 64 * 1024, NUMBER = 8, OPENING = 512, LOOKED_AT = 300000000 };
+enum { EVENTS = 256, READ = 64 * 1024, NUMBER = 8, OPENING = 512, MEASURED_AFTER = 300000000 };
 
 struct connection {
     int fd, watching_out;
@@ -154,7 +154,7 @@ static void send_due(int set, uint64_t time) {
     }
 }
 
-static int patience(uint64_t time) {
+static int time_limit(uint64_t time) {
     if (polling || rate > 0) return 0;
     uint64_t left = time < end_at ? (end_at - time) / 1000000 + 1 : 0;
     return (int)least(left, 100);
@@ -177,14 +177,14 @@ static double run(int set) {
             before = cpu_seconds();
             measuring = 1;
         }
-        int n = epoll_wait(set, events, EVENTS, patience(time));
+        int n = epoll_wait(set, events, EVENTS, time_limit(time));
         for (int i = 0; i < n; i++) {
             struct connection *c = events[i].data.ptr;
             if (serve(set, c, events[i].events) < 0) lost(c);
         }
         time = now();
         if (rate > 0) send_due(set, time);
-        /* A client that never sleeps gives way to who shares its core. */
+        /* A client that never sleeps gives way to other threads on its core. */
         if (rate > 0 && n == 0) sched_yield();
     }
     return cpu_seconds() - before;
@@ -217,8 +217,8 @@ static double wait_idle(int set) {
     for (uint64_t time = now(); time < end_at; time = now())
         if (epoll_wait(set, &event, 1, (int)((end_at - time) / 1000000) + 1) > 0) die("an idle connection has news");
     double used = cpu_seconds() - before;
-    /* Whoever looks at what idle connections hold looks now. */
-    for (uint64_t looked = end_at + LOOKED_AT; now() < looked;) epoll_wait(set, &event, 1, 10);
+    /* The memory of idle connections is measured now. */
+    for (uint64_t measured = end_at + MEASURED_AFTER; now() < measured;) epoll_wait(set, &event, 1, 10);
     end_at = UINT64_MAX;
     one_round(set);
     end_at = begin_at + (uint64_t)(seconds * 1e9);

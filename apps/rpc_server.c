@@ -73,7 +73,7 @@ static size_t answer(struct peer *peer, const char *bytes, size_t length) {
     return replies;
 }
 
-/* Writes replies, new ones or those that were left; what the socket does not take is kept. -1: the connection is over. */
+/* Writes replies, new ones or those that were left; the buffer keeps the rest. -1: the connection is over. */
 static int write_out(struct peer *peer, const char *bytes, size_t length, size_t step) {
     while (length) {
         ssize_t n = send(peer->fd, bytes, least(step, length), MSG_NOSIGNAL);

@@ -1,6 +1,6 @@
 /* stream: bulk transfer in one direction or both at once, checked.
  *
- * Plain POSIX, identical for every stack. The client says how many bytes go each way; both sides generate the
+ * Plain POSIX, identical for every stack. The client states how many bytes go each way; both sides generate the
  * bytes from a seed (word i is a mix of seed + i), compare what they receive with what must come, and the server
  * closes its direction with its verdict, so the client's exit status speaks for both.
  */
@@ -35,9 +35,9 @@ static size_t make(struct half *half, char **from) {
         half->made = start;
         half->filled = 1;
     }
-    size_t offset = (size_t)(half->done - start), rest = BLOCK - offset;
+    size_t offset = (size_t)(half->done - start), left = BLOCK - offset;
     *from = half->block + offset;
-    return half->total - half->done < rest ? (size_t)(half->total - half->done) : rest;
+    return half->total - half->done < left ? (size_t)(half->total - half->done) : left;
 }
 
 static void send_some(int fd, struct half *out) {

@@ -3,7 +3,7 @@
  *   volume_load VOLUME read|write SIZE DEPTH CLIENTS WARM_UP SECONDS [BEGIN_NS]
  *
  * Each client is a use of the volume of its own, as a program's, with DEPTH requests in flight; all are in this process
- * and take turns. It prints what load.h says.
+ * and take turns. It prints the lines of load.h.
  */
 #define _GNU_SOURCE
 #include "load.h"

@@ -1,8 +1,8 @@
 /* RDMA WRITEs to another host: as many outstanding as wanted, or one at a time now and then, which shows what a short
  * message waits on its way.
  *
- * write_load serve PORT                                      memory that is written; says "ready"
- * write_load ADDRESS PORT BYTES OUTSTANDING PAUSE_US BEGIN_NS WARM_UP SECONDS      prints what load.h says
+ * write_load serve PORT                                      memory that is written; prints "ready"
+ * write_load ADDRESS PORT BYTES OUTSTANDING PAUSE_US BEGIN_NS WARM_UP SECONDS      prints the lines of load.h
  * Measuring begins at BEGIN_NS of CLOCK_MONOTONIC, writing so many seconds before: all have connected by then. */
 #define _GNU_SOURCE
 #include "load.h"

@@ -1,7 +1,7 @@
 /* zc_stream: bulk transfer through the zero-copy interface of OpenTOE (include/toe.h), checked.
  *
- * The client makes 64-bit words in the transmit buffer itself, the server compares them where they arrived, and says at
- * the end what it found. Without libtoe.so, or with -s, the same transfer goes through send and recv.
+ * The client makes 64-bit words in the transmit buffer itself, the server compares them where they arrived, and prints
+ * at the end what it found. Without libtoe.so, or with -s, the same transfer goes through send and recv.
  */
 #define _GNU_SOURCE
 #include "program.h"

@@ -4,7 +4,7 @@
  * null: `if (toe_zc_reserve) ...`. (A program that is linked statically, or that prefers to, asks dlsym.) A program may
  * also be linked with -ltoe.
  *
- * Unless said otherwise, a function returns -1 with errno set where it fails, and never raises SIGPIPE.
+ * Unless noted otherwise, a function returns -1 with errno set where it fails, and never raises SIGPIPE.
  */
 #ifndef TOE_H
 #define TOE_H
@@ -30,11 +30,11 @@ TOE_API int toe_api_version(void);
 
 /* Zero-copy: bytes are written straight into a connection's transmit buffer and read straight out of its receive buffer.
  *
- * Both buffers are rings, so room or data may lie in two pieces: iov[0], then iov[1], which may have no bytes. Addresses
- * stay valid until the commit, release or free that covers them, or the close of the descriptor, whichever is first; nothing
- * may touch them afterwards. The functions may be mixed with send and recv, which are in the same order, but between
- * reserve and commit (peek and release) nothing else may write to (read from) the connection; different connections and
- * the two directions of one are independent, also from several threads.
+ * Both buffers are rings, so room or data may lie in two pieces: iov[0], then iov[1], which may have no bytes.
+ * Addresses stay valid until the commit, release or free that covers them, or the close of the descriptor, whichever is
+ * first; nothing may touch them afterwards. The functions may be mixed with send and recv, which are in the same order,
+ * but between reserve and commit (peek and release) nothing else may write to (read from) the connection; different
+ * connections and the two directions of one are independent, also from several threads.
  *
  * `least` is how many bytes to wait for, at least 1 and at most the size of the buffer (SO_SNDBUF, SO_RCVBUF). On a
  * non-blocking socket, or with MSG_DONTWAIT, what is there now decides: EAGAIN where it is less than `least`.
@@ -75,13 +75,13 @@ TOE_API int toe_zc_free(int fd, const struct iovec *iov, int count);
 /* A shared log: records of many connections in one order, which the data-path gives them as they come, in memory of this
  * process (docs/SHARED-LOG.md, man toe_log). For hosts with the laminar engine and `memory.log_bytes`.
  *
- * Peers are ordinary TCP programs: what such a connection brings is records of the log's one size, one after the other. A
- * connection's records stand in its own order. Reading gives whole records only, in the log's order, where they lie.
+ * Peers are ordinary TCP programs: what such a connection brings is records of the log's one size, one after the other.
+ * A connection's records stand in its own order. Reading gives whole records only, in the log's order, where they lie.
  */
 struct toe_log_record {
     const void *data; /* null: a hole. The connection ended before all of this record had come */
     uint64_t index;   /* its place in the log, counted from 0 */
-    uint64_t mark;    /* of its connection, as toe_log_add was told */
+    uint64_t mark;    /* of its connection, as given to toe_log_add */
     uint64_t number;  /* how many records of its connection came before it */
 };
 
@@ -94,7 +94,7 @@ struct toe_log_record {
 TOE_API int toe_log_create(size_t record, size_t records, int flags);
 
 /* From now on, what comes on the connection `fd` is records of the log, beginning with the first byte that was not read.
- * `fd` goes on being a socket to write to, and reading it tells the end of the stream. Closing it leaves holes where
+ * `fd` goes on being a socket to write to, and reading it reports the end of the stream. Closing it leaves holes where
  * records have begun. Returns 0.
  *   ENOBUFS   the log has no room for what the connection's window promises its peer
  *   EALREADY  it was added before   EBUSY  another process has it too, it is spliced, or
@@ -110,12 +110,12 @@ TOE_API ssize_t toe_log_read(int log, struct toe_log_record *list, size_t most, 
 TOE_API int toe_log_trim(int log, size_t count);
 
 /* Joins two connected TCP sockets: from now on what arrives on one leaves on the other, in the data-path, without this
- * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which nothing
- * is on its way. With blocking sockets the call makes one: it passes on what is unread itself and lets the peers wait,
- * for as long as bytes move (0.2 seconds without any end it), but not over 2 seconds. With O_NONBLOCK on either it only
- * looks whether the moment is now; nothing may be unread.
+ * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which
+ * nothing is on its way. With blocking sockets the call makes one: it passes on what is unread itself and lets the
+ * peers wait, for as long as bytes move (0.2 seconds without any end it), but not over 2 seconds. With O_NONBLOCK on
+ * either it only checks whether the moment is now; nothing may be unread.
  *
- * Afterwards the descriptors only tell how it ends: reading waits until both peers have closed (then it returns 0), or
+ * Afterwards the descriptors only report its end: reading waits until both peers have closed (then it returns 0), or
  * fails with ECONNRESET or ETIMEDOUT; writing fails with EPIPE. Closing them does not end what is joined.
  *
  * Returns 0, or -1 and errno; then all goes on as if the program had copied a little:
@@ -131,8 +131,8 @@ TOE_API int toe_log_trim(int log, size_t count);
 TOE_API int toe_splice(int a, int b);
 
 /* Asynchronous sends and receives in place, by a ZeroNIC host of the daemon (docs/ZERONIC.md, man toe_comm): payload goes
- * from the sender's memory to the receiver's, also out of order, and is told when it is in order. A toe_comm may be used
- * from several threads; a child of fork does not have it. Functions that post never wait. */
+ * from the sender's memory to the receiver's, also out of order, and is reported when it is in order. A toe_comm may be
+ * used from several threads; a child of fork does not have it. Functions that post never wait. */
 typedef struct toe_comm toe_comm;
 
 enum toe_comm_what {
@@ -167,7 +167,8 @@ TOE_API int toe_comm_fd(toe_comm *comm);
 
 /* Registers writable memory, wherever it is, and gives its key. Memory of a memfd that is sealed against shrinking,
  * and of which the program has a descriptor at that time, is reached faster than other memory. Memory of a CUDA device
- * may be given as well (cudaMalloc, cuMemAlloc, managed memory): a thread of the library's then serves it. Returns 0. */
+ * may be given as well (cudaMalloc, cuMemAlloc, managed memory): a thread of the library's then serves it. Returns
+ * 0. */
 TOE_API int toe_comm_register(toe_comm *comm, void *at, size_t len, uint32_t *key);
 
 /* Memory that nobody maps, as an accelerator's, is reached by copies between it and a staging area in shared memory. The
@@ -202,7 +203,7 @@ TOE_API int toe_comm_send(toe_comm *comm, uint32_t connection, uint32_t key, uin
 TOE_API int toe_comm_recv(toe_comm *comm, uint32_t connection, uint32_t key, uint64_t offset, size_t len, uint64_t id);
 /* The stream ends behind what was posted. */
 TOE_API int toe_comm_end(toe_comm *comm, uint32_t connection);
-/* Forgets a connection; one whose streams have not both ended is reset, or where the peer does not have all bytes. What was posted on it is not told any more. */
+/* Forgets a connection; one whose streams have not both ended is reset, or where the peer does not have all bytes. What was posted on it is not reported any more. */
 TOE_API int toe_comm_drop(toe_comm *comm, uint32_t connection);
 
 /* Takes up to `most` events, without waiting. Returns how many. */
@@ -225,7 +226,7 @@ struct toe_volume_event {
 /* Opens a volume that a host uses (its section [[block]]): that host, or with null the first one that uses it. Waits for
  * the volume's server, 10 seconds at most. Null with errno where it fails:
  *   EOPNOTSUPP  the program does not run on OpenTOE   ENODEV  no host uses such a volume   EACCES  not for this user
- *   ETIMEDOUT  the server does not answer   EIO  the server refuses it: opentoe why says why   ECONNREFUSED, ENOENT  no
+ *   ETIMEDOUT  the server does not answer   EIO  the server refuses it: see opentoe why   ECONNREFUSED, ENOENT  no
  *   daemon */
 TOE_API toe_volume *toe_volume_open(const char *volume, const char *host);
 
@@ -271,7 +272,7 @@ struct toe_dma_copy {
 /* Takes the descriptor over. Null with errno where it is no such queue. */
 TOE_API toe_dma *toe_dma_open(int queue);
 TOE_API void toe_dma_close(toe_dma *dma);
-/* The staging area, for devices that want to know it before. */
+/* The staging area, for devices that need it before. */
 TOE_API void *toe_dma_staging(toe_dma *dma, size_t *len);
 /* Takes up to `most` copies that are to be made, after waiting for one; for `timeout` milliseconds at most where that is
  * not negative. Returns how many; 0 after the time. ECONNRESET  the queue has ended. */

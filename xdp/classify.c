@@ -1,5 +1,6 @@
-/* Counts frames and bytes by class. A rule in `rules` names the class of a protocol and port, looked for by the
- * destination's port first, then by the source's, then by the protocol alone (port 0); what no rule names is class 0. */
+/* Counts frames and bytes by class. A rule in `rules` names the class of a protocol and port, searched by the
+ * destination's port first, then by the source's, then by the protocol alone (port 0); what no rule names is class
+ * 0. */
 #include "packet.h"
 #include <linux/udp.h>
 

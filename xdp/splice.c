@@ -1,6 +1,6 @@
 /* splice: joins two TCP connections of this host into one path (FlexTOE listing 1; thesis section 4.3.3).
  *
- * The control plane enters both directions of a pair: `splices` says for the four-tuple on which segments come in what
+ * The control plane enters both directions of a pair: `splices` has for the four-tuple on which segments come in what
  * they become. Numbers, timestamps, SACK blocks and windows are translated; ECN and payload stay as they are. Segments
  * that open, close or reset a connection take their direction out of the map and go to the control plane, which also
  * gets what cannot be translated here. crates/wire/src/translate.rs is the same arithmetic for those.
@@ -178,7 +178,7 @@ static __always_inline void translate_headers(struct headers *h, const struct sp
     h->tcp.window = bpf_htons(window > 0xffff ? 0xffff : window);
 }
 
-/* Notes what this segment says, as it came in. */
+/* Notes this segment's fields, as it came in. */
 static __always_inline void note(const struct headers *h, const struct splice *splice, __u32 payload)
 {
     __u32 direction = splice->direction;

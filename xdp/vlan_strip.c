@@ -1,4 +1,4 @@
-/* Takes the VLAN tag (IEEE 802.1Q) off received frames; only of the network in `config`, where that says one. What was
+/* Takes the VLAN tag (IEEE 802.1Q) off received frames; only of the network in `config`, where that has one. What was
  * taken off is left in the frame's metadata for later modules: 0x8100 above, the tag below. */
 #include "packet.h"
 

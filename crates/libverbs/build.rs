@@ -1,4 +1,4 @@
-//! Links the program `libibverbs` as a shared library with versioned symbols, and names it as programs look for it.
+//! Links the program `libibverbs` as a shared library with versioned symbols, and names it as programs search for it.
 //!
 //! Programs ask for symbols with versions (`ibv_open_device@IBVERBS_1.1`). A version script gives them; rustc leaves no
 //! room for one where it makes a cdylib, but passes none where it makes a program. So this is a program that is linked

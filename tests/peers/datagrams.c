@@ -39,7 +39,7 @@ static struct sockaddr_in address_of(const char *ip, const char *port)
 	return address;
 }
 
-/* Echoes until a datagram says "end". */
+/* Echoes until a datagram is "end". */
 static void serve(struct sockaddr_in own)
 {
 	struct sockaddr_in from;
@@ -61,11 +61,11 @@ static void serve(struct sockaddr_in own)
 		fail("rclose");
 }
 
-static int readable(int rs, int patience)
+static int readable(int rs, int timeout)
 {
 	struct pollfd fd = { .fd = rs, .events = POLLIN };
 
-	return rpoll(&fd, 1, patience) == 1 && fd.revents == POLLIN;
+	return rpoll(&fd, 1, timeout) == 1 && fd.revents == POLLIN;
 }
 
 /* One datagram there and back. */
@@ -117,8 +117,8 @@ static void calls(int rs, struct sockaddr_in server)
 	need(rrecv(rs, in, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "nothing is there");
 	need(!readable(rs, 20), "nothing comes by itself");
 	need(rsendmsg(rs, &sent, 0) == 6 && readable(rs, 5000), "parts are one datagram");
-	need(rrecv(rs, in, 4, MSG_PEEK) == 4 && !memcmp(in, "abcd", 4), "a look leaves it");
-	need(rrecv(rs, in, 4, MSG_PEEK | MSG_TRUNC) == 6, "its whole length is told");
+	need(rrecv(rs, in, 4, MSG_PEEK) == 4 && !memcmp(in, "abcd", 4), "MSG_PEEK leaves it");
+	need(rrecv(rs, in, 4, MSG_PEEK | MSG_TRUNC) == 6, "its whole length is returned");
 	need(rrecvmsg(rs, &got, 0) == 5 && got.msg_flags == MSG_TRUNC, "what has no room is cut off");
 	need(!memcmp(in, "abc", 3) && !memcmp(in + 100, "de", 2), "parts are filled in order");
 	need(got.msg_namelen == sizeof name && name.sin_port == server.sin_port, "the sender's name");
@@ -127,7 +127,7 @@ static void calls(int rs, struct sockaddr_in server)
 }
 
 /* Datagrams of another socket do not count for one that has a peer; sockets without one take all. */
-static void strangers(int connected, struct sockaddr_in server)
+static void unknown_peers(int connected, struct sockaddr_in server)
 {
 	struct sockaddr_in name, from;
 	socklen_t len = sizeof name;
@@ -135,9 +135,9 @@ static void strangers(int connected, struct sockaddr_in server)
 
 	need(other >= 0 && rsend(other, "x", 1, 0) < 0 && errno == EDESTADDRREQ, "a destination is needed");
 	need(!rgetsockname(connected, (struct sockaddr *) &name, &len), "an own name");
-	need(rsendto(other, "stranger", 8, 0, (struct sockaddr *) &name, len) == 8, "a datagram to the same host");
+	need(rsendto(other, "unknown!", 8, 0, (struct sockaddr *) &name, len) == 8, "a datagram to the same host");
 	echo(connected, 100, 1);
-	need(rrecv(connected, in, 9, MSG_DONTWAIT) < 0 && errno == EAGAIN, "strangers' are dropped");
+	need(rrecv(connected, in, 9, MSG_DONTWAIT) < 0 && errno == EAGAIN, "those of unknown peers are dropped");
 	need(rsendto(other, "abc", 3, 0, (struct sockaddr *) &server, sizeof server) == 3, "the server is asked");
 	len = sizeof from;
 	need(rrecvfrom(other, in, 9, 0, (struct sockaddr *) &from, &len) == 3 && !memcmp(in, "abc", 3), "and answers");
@@ -166,7 +166,7 @@ static void ask(struct sockaddr_in server)
 	for (round = 1; round <= ROUNDS; round++)
 		echo(rs, round * 37 % (most + 1), round);
 	calls(rs, server);
-	strangers(rs, server);
+	unknown_peers(rs, server);
 	need(!rfcntl(rs, F_SETFL, O_NONBLOCK) && rrecv(rs, in, 1, 0) < 0 && errno == EAGAIN, "it does not wait");
 	need(rsend(rs, "end", 3, 0) == 3 && readable(rs, 5000) && rrecv(rs, in, 9, 0) == 3, "the end");
 	need(!rshutdown(rs, SHUT_RDWR) && rsend(rs, "x", 1, 0) < 0 && errno == EPIPE, "nothing is sent any more");

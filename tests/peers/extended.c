@@ -120,20 +120,20 @@ int main(void)
 	link_to(sender, receiver->qp_num, 1);
 	struct ibv_recv_wr empty = { 0 }, *bad;
 	CHECK(ibv_post_recv(receiver, &empty, &bad) == EINVAL && bad == &empty, "a half without a queue takes a receive");
-	for (int turn = 0; turn < 8; turn++) {
-		struct queue *to = queues + turn % QUEUES;
+	for (int round = 0; round < 8; round++) {
+		struct queue *to = queues + round % QUEUES;
 		struct ibv_sge into = { (uintptr_t)to->bytes, SIZE, to->region->lkey }, from = { (uintptr_t)mine, SIZE, own->lkey };
-		struct ibv_recv_wr wr = { .wr_id = 100 + turn, .sg_list = &into, .num_sge = 1 };
+		struct ibv_recv_wr wr = { .wr_id = 100 + round, .sg_list = &into, .num_sge = 1 };
 		CHECK(!ibv_post_srq_recv(to->srq, &wr, &bad), "ibv_post_srq_recv fails");
 		for (int i = 0; i < SIZE; i++)
-			mine[i] = i * 31 + turn;
-		post(sender, to, &from, IBV_WR_SEND, turn & 2);
+			mine[i] = i * 31 + round;
+		post(sender, to, &from, IBV_WR_SEND, round & 2);
 		next(cq, "send");
 		struct ibv_wc wc = next(to->cq, "receive");
-		CHECK(wc.wr_id == 100 + (uint64_t)turn && wc.qp_num == receiver->qp_num && wc.byte_len == SIZE,
+		CHECK(wc.wr_id == 100 + (uint64_t)round && wc.qp_num == receiver->qp_num && wc.byte_len == SIZE,
 			"another message came");
 		CHECK(!memcmp(to->bytes, mine, SIZE), "other bytes came");
-		post(sender, to, &from, IBV_WR_RDMA_WRITE, turn & 2);
+		post(sender, to, &from, IBV_WR_RDMA_WRITE, round & 2);
 		next(cq, "write");
 		CHECK(!memcmp(to->bytes + LEN / 2, mine, SIZE), "other bytes were written");
 	}

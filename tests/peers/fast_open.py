@@ -1,8 +1,8 @@
 """Data with the SYN (TCP Fast Open, RFC 7413), both ends.
 
 Usage: fast_open.py serve ADDRESS PORT CONNECTIONS | call ADDRESS PORT [PIECES]. The server answers each connection with
-what it got, and whether the SYN carried some of it. The client opens connections in each way that Linux has, and says
-which of their SYNs carried data, at both ends. A program that is neither says nothing of SYNs: http ADDRESS PORT
+what it got, and whether the SYN carried some of it. The client opens connections in each way that Linux has, and prints
+which of their SYNs carried data, at both ends. A program that is neither prints nothing of SYNs: http ADDRESS PORT
 serves one document by HTTP, with Fast Open.
 """
 import hashlib
@@ -62,7 +62,7 @@ def http(address, port):
 
 
 def finish(connection, sent):
-    """Says whether the SYN carried data, where both ends agree."""
+    """Returns whether the SYN carried data, where both ends agree."""
     connection.setblocking(True)
     connection.shutdown(socket.SHUT_WR)
     length, digest, there = read_all(connection).decode().split()

@@ -67,7 +67,7 @@ def quoted(port):
 
 
 def answered_by_rst(segment, source):
-    """Sends a segment from port `source` and looks for an RST to it; the kernel here knows nothing of that port."""
+    """Sends a segment from port `source` and waits for an RST to it; the kernel here does not use that port."""
     raw.settimeout(0.2)
     end = time.monotonic() + 60
     while time.monotonic() < end:

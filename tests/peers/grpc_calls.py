@@ -10,7 +10,7 @@ import grpc
 
 CALLS, TURNS, CHANNELS = 400, 200, 32
 LONG = bytes(range(256)) * 78125
-# Channels of one process share connections unless they are told otherwise.
+# Channels of one process share connections unless an option forbids it.
 OPTIONS = [
     ("grpc.max_receive_message_length", 1 << 26),
     ("grpc.max_send_message_length", 1 << 26),
@@ -45,9 +45,9 @@ def dialogue(channel):
     """Each message is sent when the last one's answer is there."""
     asked = queue.Queue()
     answers = channel.stream_stream("/test/dialogue")(iter(asked.get, None), timeout=30)
-    for turn in range(TURNS):
-        asked.put(b"%d" % turn)
-        if next(answers) != b"%d" % turn:
+    for number in range(TURNS):
+        asked.put(b"%d" % number)
+        if next(answers) != b"%d" % number:
             sys.exit("another answer came")
     asked.put(None)
     if list(answers):
@@ -63,8 +63,8 @@ def call(target):
 
     def on_its_own_channel(number):
         with grpc.insecure_channel(target, OPTIONS) as channel:
-            for turn in range(10):
-                once(channel, b"%100d" % (number * turn))
+            for number_of_call in range(10):
+                once(channel, b"%100d" % (number * number_of_call))
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(on_its_own_channel, range(CHANNELS)))

@@ -12,10 +12,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_PUT(self):
-        digest, rest = hashlib.sha256(), int(self.headers["Content-Length"])
-        while rest and (data := self.rfile.read(min(rest, 65536))):
+        digest, left = hashlib.sha256(), int(self.headers["Content-Length"])
+        while left and (data := self.rfile.read(min(left, 65536))):
             digest.update(data)
-            rest -= len(data)
+            left -= len(data)
         self.answer(200, digest.hexdigest().encode())
 
     def do_GET(self):

@@ -1,6 +1,6 @@
 """Both ends of a connection that a proxy joins: everything that can happen to one, checked at both ends.
 
-Usage: joined.py serve PORT | call ADDRESS PORT CASE [NUMBER [FILE]]. The first line of a connection says what it is for;
+Usage: joined.py serve PORT | call ADDRESS PORT CASE [NUMBER [FILE]]. The first line of a connection names its purpose;
 what the server saw of a connection that it could not answer is asked for on another one. With FILE, nothing is asked, and
 the last block of `both` is sent once that file is there.
 
@@ -137,7 +137,7 @@ def expect(what, found, wanted):
 
 
 def transfer(address, case, total, file):
-    """Bytes both ways, in the order that the case says. What the server got is asked for unless a file is waited for."""
+    """Bytes both ways, in the order of the case. What the server got is asked for unless a file is waited for."""
     key = f"{case}-{os.getpid()}"
     connection = connect(address, case, key, total)
     if case == "both":

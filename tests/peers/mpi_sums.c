@@ -11,12 +11,12 @@ int main(int count, char **arguments) {
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    for (int turn = 0; turn < 10; turn++) {
+    for (int round = 0; round < 10; round++) {
         for (int i = 0; i < MANY; i++)
-            given[i] = rank + (i + turn) % 7;
+            given[i] = rank + (i + round) % 7;
         MPI_Allreduce(given, sums, MANY, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         for (int i = 0; i < MANY; i++)
-            wrong += sums[i] != ranks * (ranks - 1) / 2 + ranks * ((i + turn) % 7);
+            wrong += sums[i] != ranks * (ranks - 1) / 2 + ranks * ((i + round) % 7);
     }
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)

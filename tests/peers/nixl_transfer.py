@@ -23,8 +23,8 @@ def start(name):
 
 def serve():
     agent, memory, here = start("server")
-    said = [agent.get_agent_metadata(), agent.get_serialized_descs(here)]
-    print("at", *(base64.b64encode(part).decode() for part in said), flush=True)
+    metadata = [agent.get_agent_metadata(), agent.get_serialized_descs(here)]
+    print("at", *(base64.b64encode(part).decode() for part in metadata), flush=True)
     signal.pause()
     del memory
 

@@ -1,4 +1,4 @@
-"""Sends false RoCEv2 frames to queue pairs of a host, from the kernel's side of its link, and looks at the answers.
+"""Sends false RoCEv2 frames to queue pairs of a host, from the kernel's side of its link, and checks the answers.
 
 Usage: roce.py DEVICE HOST_ADDRESS OWN_ADDRESS CLOSED_PORT SEED PSN ADDRESS KEY LENGTH OWN_QP QP...
 The queue pairs expect PSN first. The first one gets frames that must have no effect, and in the end a right WRITE of
@@ -26,7 +26,8 @@ SEQUENCE_ERROR, INVALID, ACCESS = 0x60, 0x61, 0x62
 
 
 raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
-# SO_RCVBUFFORCE, which Python does not name: no answer is lost where this process gets no core while frames are answered.
+# SO_RCVBUFFORCE, which Python does not name: no answer is lost where this process gets no core while frames are
+# answered.
 raw.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
 raw.bind((device, 0))
 to, mine = hardware_address(host, closed_port), raw.getsockname()[4]
@@ -146,7 +147,7 @@ requests = [
     ("a WRITE at the end of all addresses", WRITE, remote(2**64 - address - 8, 64) + data, ACCESS),
     ("a READ beyond", READ, remote(0, length + 1), ACCESS),
     ("an atomic on an odd address", ADD, atomic(4, 1, 0), INVALID),
-    ("a WRITE longer than it says", WRITE, remote(0, 60) + data, INVALID),
+    ("a WRITE longer than its header has", WRITE, remote(0, 60) + data, INVALID),
     ("the middle of nothing", WRITE_MIDDLE, data, INVALID),
     ("a READ of more than any message", READ, remote(0, 2**32 - 1), None),
 ]
@@ -155,7 +156,7 @@ for qp, (what, opcode, rest, syndrome) in zip(refused, requests, strict=True):
     refused_so = lambda code, psn, rest: code == ACKNOWLEDGE and psn == first and rest[0] in refusal
     ask(what, refused_so, qp, opcode, first, rest)
 
-# It has survived, and says so.
+# It has survived, and acknowledges.
 acknowledged = lambda code, psn, rest: code == ACKNOWLEDGE and psn == first and rest[0] >> 5 == 0
 ask("the right WRITE", acknowledged, quiet, WRITE, first, remote(length - 1, 1) + b"\x01")
 print(f"{sent} frames, {len(refused)} requests refused, the last one right")

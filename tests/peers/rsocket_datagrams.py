@@ -20,11 +20,11 @@ def ask(address):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.connect(address)
         assert own.getpeername() == address
-        for turn in range(ROUNDS):
-            data = bytes(turn * place & 255 for place in range(turn * 3))
+        for round_number in range(ROUNDS):
+            data = bytes(round_number * place & 255 for place in range(round_number * 3))
             own.send(data)
-            assert select.select([own], [], [], 5)[0], f"no answer to datagram {turn}"
-            assert own.recv(2000) == data[::-1], f"datagram {turn}"
+            assert select.select([own], [], [], 5)[0], f"no answer to datagram {round_number}"
+            assert own.recv(2000) == data[::-1], f"datagram {round_number}"
         own.send(b"end")
         assert own.recv(2000) == b"dne"
     print(f"{ROUNDS} datagrams")

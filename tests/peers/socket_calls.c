@@ -2,8 +2,8 @@
  * seed and on the stack alone, so two stacks can be compared line by line. After each call the sequence waits until
  * nothing moves any more, because what a call finds must not depend on speed.
  *
- * With THREADS, so many threads sleep in epoll sets of their own meanwhile. Who is woken for which socket is printed,
- * before any other call about sockets could have told them.
+ * With THREADS, so many threads sleep in epoll sets of their own meanwhile. Which thread is woken for which socket is
+ * printed, before any other call about sockets could have had that effect.
  *
  * With ADDRESS6, most sockets are of IPv6: for both families, for IPv6 alone, bound and connected to addresses of IPv6
  * and to mapped ones of IPv4.
@@ -68,7 +68,7 @@ static int by_number;
 
 enum { SLOTS = 8, MOST = 20000, CALLS = 28, IN_FLIGHT = 60000, LOOKS = 8, MOST_SLEEPERS = 4 };
 
-/* A connection's two directions are numbered by who sends; bytes in flight stay below what any stack buffers. */
+/* A connection's two directions are numbered by the sender; bytes in flight stay below what any stack buffers. */
 struct slot {
     int fd;
     int file;       /* which socket: descriptors that dup made share it */
@@ -102,7 +102,7 @@ static unsigned below(unsigned limit) {
 }
 
 /* What can be seen of all sockets without changing anything. */
-static uint64_t look(void) {
+static uint64_t state_hash(void) {
     struct pollfd fds[SLOTS];
     uint64_t seen = 0;
     for (int i = 0; i < SLOTS; i++) fds[i] = (struct pollfd){.fd = slots[i].fd, .events = POLLIN | POLLOUT | POLLRDHUP};
@@ -126,8 +126,8 @@ static uint64_t all_woken(void) {
     return all;
 }
 
-/* Waits until none is woken any more, without a call that could tell them of something, and prints who was. */
-static void hear(const char *when) {
+/* Waits until none is woken any more, without a call that could wake others, and prints which were. */
+static void print_woken(const char *when) {
     uint64_t before = all_woken();
     for (int same = 0; threads && same < LOOKS; same++) {
         usleep((useconds_t)(quiet / LOOKS + 1));
@@ -140,20 +140,20 @@ static void hear(const char *when) {
     }
 }
 
-/* Until nothing has moved for a while: in so many looks, not only for so long. Where the machine is busy, time passes between two looks
-   without the other side having run; but each sleep gives it a turn. */
+/* Until nothing has moved for a while: in so many polls, not only for so long. Where the machine is busy, time passes between two polls
+   without the other side having run; but each sleep lets it run. */
 static void settle(void) {
-    hear("");
-    uint64_t before = look();
+    print_woken("");
+    uint64_t before = state_hash();
     for (int same = 0, all = 0; same < LOOKS && all < 200 * LOOKS; same++, all++) {
         usleep((useconds_t)(quiet / LOOKS + 1));
-        uint64_t after = look();
+        uint64_t after = state_hash();
         if (after != before) before = after, same = -1;
     }
-    hear(" late");
+    print_woken(" late");
 }
 
-static void say(const char *call, int slot, long result) {
+static void print_result(const char *call, int slot, long result) {
     int error = errno;
     if (result < 0) printf(" %s %d: %ld %s\n", call, slot, result, strerrorname_np(error));
     else printf(" %s %d: %ld\n", call, slot, result);
@@ -210,10 +210,10 @@ static void open_socket(void) {
     if (i < 0) return;
     int v6 = speaks_6 && below(4), type = SOCK_STREAM | SOCK_NONBLOCK | (below(2) ? SOCK_CLOEXEC : 0);
     slots[i] = (struct slot){.fd = socket(v6 ? AF_INET6 : AF_INET, type, 0), .file = ++files, .v6 = v6};
-    say(v6 ? "socket of IPv6" : "socket", i, slots[i].fd < 0 ? -1 : 0);
+    print_result(v6 ? "socket of IPv6" : "socket", i, slots[i].fd < 0 ? -1 : 0);
     at_once(slots[i].fd);
     int only = v6 && below(4) == 0;
-    if (only) say("IPV6_V6ONLY", i, setsockopt(slots[i].fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only));
+    if (only) print_result("IPV6_V6ONLY", i, setsockopt(slots[i].fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only));
 }
 
 static void bind_socket(int i) {
@@ -221,7 +221,7 @@ static void bind_socket(int i) {
     struct pollfd state = {.fd = slots[i].fd};
     if ((slots[i].line || slots[i].end) && poll(&state, 1, 0) && state.revents & POLLHUP) return;
     int one = (int)below(2), other = (int)below(SLOTS);
-    /* Linux looks at what the option is when somebody else binds, OpenTOE at what it was at bind. */
+    /* Linux reads the option when another socket binds, OpenTOE at the socket's own bind. */
     if (!slots[i].port) setsockopt(slots[i].fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     /* A port that only old connections have is refused by the kernel, unless SO_REUSEADDR is set everywhere. */
     int free = slots[other].fd >= 0 && slots[other].line == 0 && other != i;
@@ -230,7 +230,7 @@ static void bind_socket(int i) {
     Address address = at(v6, port, which);
     if (v6) printf(" to %s\n", which_address(&address));
     long result = bind(slots[i].fd, (void *)&address, below(20) ? size_of(v6) : 4);
-    say("bind", i, result);
+    print_result("bind", i, result);
     /* Linux may have forgotten the address that was asked for before, and its family. */
     if (v6 && result < 0) slots[i].was_mapped = 1;
     learn_port(i);
@@ -246,7 +246,7 @@ static void connect_socket(int i) {
         if (slots[j].file == slots[i].file) slots[j].was_mapped |= which == MAPPED;
     Address address = at(v6, slots[to].port ? slots[to].port : htons(1), which);
     printf(which == MAPPED ? " to %d, mapped\n" : " to %d\n", to);
-    say("connect", i, connect(slots[i].fd, (void *)&address, size_of(v6)));
+    print_result("connect", i, connect(slots[i].fd, (void *)&address, size_of(v6)));
     settle();
     if (!slots[i].line && lines < 63) {
         lines++;
@@ -263,7 +263,7 @@ static void accept_socket(int i) {
     Address peer = {0};
     socklen_t len = sizeof peer;
     int fd = accept4(slots[i].fd, (void *)&peer, &len, SOCK_NONBLOCK);
-    say("accept", i, fd < 0 ? -1 : 0);
+    print_result("accept", i, fd < 0 ? -1 : 0);
     if (fd < 0) return;
     at_once(fd);
     printf("  from %d %d\n", peer.v4.sin_family, len);
@@ -303,14 +303,14 @@ static void bad_addresses(int i) {
     if (to == edge - 50 && readable > 50) to = edge, into.iov_base = to;
     long got = 0;
     switch (what) {
-    case 0: say("recv at a bad address", i, got = recv(s->fd, to, (size_t)size, peeks | MSG_DONTWAIT)); break;
-    case 1: say("readv at a bad address", i, got = readv(s->fd, &into, 1)), peeks = 0; break;
-    case 2: say("send from a bad address", i, send(s->fd, from, (size_t)size, MSG_NOSIGNAL)); break;
-    case 3: say("writev of a bad list", i, writev(s->fd, other, 1)); break;
-    case 4: say("recvmsg of a bad message", i, recvmsg(s->fd, other, 0)); break;
-    case 5: say("getsockname at a bad address", i, getsockname(s->fd, other, &len)); break;
-    case 6: say("getsockopt at a bad address", i, getsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, other, &len)); break;
-    default: say("epoll_wait at a bad address", -1, epoll_wait(set, other, 4, 0));
+    case 0: print_result("recv at a bad address", i, got = recv(s->fd, to, (size_t)size, peeks | MSG_DONTWAIT)); break;
+    case 1: print_result("readv at a bad address", i, got = readv(s->fd, &into, 1)), peeks = 0; break;
+    case 2: print_result("send from a bad address", i, send(s->fd, from, (size_t)size, MSG_NOSIGNAL)); break;
+    case 3: print_result("writev of a bad list", i, writev(s->fd, other, 1)); break;
+    case 4: print_result("recvmsg of a bad message", i, recvmsg(s->fd, other, 0)); break;
+    case 5: print_result("getsockname at a bad address", i, getsockname(s->fd, other, &len)); break;
+    case 6: print_result("getsockopt at a bad address", i, getsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, other, &len)); break;
+    default: print_result("epoll_wait at a bad address", -1, epoll_wait(set, other, 4, 0));
     }
     if (got > 0 && !peeks) in_flight[!s->end][s->line] -= (int)got;
 }
@@ -326,7 +326,7 @@ static void send_bytes(int i) {
     long result = how == 0   ? send(s->fd, bytes, (size_t)size, MSG_NOSIGNAL)
                   : how == 1 ? writev(s->fd, parts, 2)
                              : sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    say(how == 0 ? "send" : how == 1 ? "writev" : "sendmsg", i, result);
+    print_result(how == 0 ? "send" : how == 1 ? "writev" : "sendmsg", i, result);
     if (result > 0) sent[s->end][s->line] += (unsigned)result, in_flight[s->end][s->line] += (int)result;
 }
 
@@ -341,7 +341,7 @@ static void receive_bytes(int i) {
     long result = how == 0   ? recv(s->fd, bytes, (size_t)size, flag)
                   : how == 1 ? readv(s->fd, parts, 2)
                              : recvmsg(s->fd, &message, flag | MSG_DONTWAIT);
-    say(how == 0 ? "recv" : how == 1 ? "readv" : "recvmsg", i, result);
+    print_result(how == 0 ? "recv" : how == 1 ? "readv" : "recvmsg", i, result);
     unsigned digest = 0;
     for (long k = 0; k < result && k < size; k++) digest = digest * 31 + bytes[k];
     if (result > 0) printf("  flags %#x digest %u\n", flag, digest);
@@ -354,11 +354,11 @@ static void close_socket(int i) {
         setsockopt(slots[i].fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
         printf(" linger\n");
     }
-    say("close", i, close(slots[i].fd));
+    print_result("close", i, close(slots[i].fd));
     slots[i] = (struct slot){.fd = -1};
 }
 
-/* Not on a socket that is not connected, where Linux says ENOTCONN and remembers it all the same; and not in both
+/* Not on a socket that is not connected, where Linux returns ENOTCONN and remembers it all the same; and not in both
  * directions, where it resets the connection when data comes: docs/POSIX.md. */
 static void shut_down(int i) {
     int value, how = below(8) == 0 ? 3 : (int)below(2);
@@ -369,7 +369,7 @@ static void shut_down(int i) {
     for (int j = 0; j < SLOTS; j++)
         if (slots[j].line == slots[i].line && slots[j].end == slots[i].end) slots[j].shut = 1;
     printf(" how %d\n", how);
-    say("shutdown", i, shutdown(slots[i].fd, how));
+    print_result("shutdown", i, shutdown(slots[i].fd, how));
     for (int j = 0, port = slots[i].port; value && j < SLOTS; j++)
         if (slots[j].port == port) slots[j].port = 0;
 }
@@ -392,9 +392,9 @@ static void options(int i) {
     if (at == 13 && getpeername(slots[i].fd, (void *)&peer, &peer_len) < 0) return;
     socklen_t len = sizeof value;
     if (writes && all[at].name != TCP_CORK && all[at].name != TCP_NODELAY && all[at].name != TCP_USER_TIMEOUT) {
-        say(all[at].word, i, setsockopt(slots[i].fd, all[at].level, all[at].name, &value, below(10) ? sizeof value : 1));
+        print_result(all[at].word, i, setsockopt(slots[i].fd, all[at].level, all[at].name, &value, below(10) ? sizeof value : 1));
     } else {
-        say(all[at].word, i, getsockopt(slots[i].fd, all[at].level, all[at].name, &value, &len));
+        print_result(all[at].word, i, getsockopt(slots[i].fd, all[at].level, all[at].name, &value, &len));
         printf("  value %d len %d\n", all[at].name == SO_ERROR || len == 4 ? value : 0, len);
     }
 }
@@ -402,7 +402,7 @@ static void options(int i) {
 static void watch(void) {
     struct pollfd fds[SLOTS];
     for (int i = 0; i < SLOTS; i++) fds[i] = (struct pollfd){.fd = slots[i].fd, .events = POLLIN | POLLOUT | POLLRDHUP | POLLPRI};
-    say("poll", -1, poll(fds, SLOTS, 0));
+    print_result("poll", -1, poll(fds, SLOTS, 0));
     for (int i = 0; i < SLOTS; i++)
         if (slots[i].fd >= 0) printf("  %d: %#x\n", i, fds[i].revents);
 }
@@ -413,13 +413,13 @@ static void change_set(int i) {
     int operation = operations[below(4)];
     struct epoll_event event = {.events = bits[below(6)], .data.u32 = (uint32_t)i};
     printf(" operation %d bits %#x\n", operation, event.events);
-    say("epoll_ctl", i, epoll_ctl(set, operation, slots[i].fd, &event));
+    print_result("epoll_ctl", i, epoll_ctl(set, operation, slots[i].fd, &event));
 }
 
 static void ask_set(void) {
     struct epoll_event events[SLOTS * 2];
     int count = epoll_wait(set, events, SLOTS * 2, 0);
-    say("epoll_wait", -1, count);
+    print_result("epoll_wait", -1, count);
     for (uint32_t i = 0; i < SLOTS; i++)
         for (int k = 0; k < count; k++)
             if (events[k].data.u32 == i) printf("  %u: %#x\n", i, events[k].events);
@@ -430,14 +430,14 @@ static void names(int i) {
     socklen_t len = sizeof name;
     int own = (int)below(2);
     long result = own ? getsockname(slots[i].fd, (void *)&name, &len) : getpeername(slots[i].fd, (void *)&name, &len);
-    say(own ? "getsockname" : "getpeername", i, result);
+    print_result(own ? "getsockname" : "getpeername", i, result);
     if (result == 0) printf("  %s port %d len %d\n", which_address(&name), name.v4.sin_port != 0, len);
 }
 
 static void look_inside(int i) {
     int readable = -1;
-    if (below(2)) return say("F_GETFL", i, fcntl(slots[i].fd, F_GETFL));
-    say("FIONREAD", i, ioctl(slots[i].fd, FIONREAD, &readable));
+    if (below(2)) return print_result("F_GETFL", i, fcntl(slots[i].fd, F_GETFL));
+    print_result("FIONREAD", i, ioctl(slots[i].fd, FIONREAD, &readable));
     printf("  %d\n", readable);
 }
 
@@ -445,7 +445,7 @@ static void duplicate(int i) {
     int to = free_slot();
     if (to < 0) return;
     int fd = dup(slots[i].fd);
-    say("dup", i, fd < 0 ? -1 : 0);
+    print_result("dup", i, fd < 0 ? -1 : 0);
     if (fd >= 0) slots[to] = slots[i], slots[to].fd = fd;
 }
 
@@ -489,7 +489,7 @@ static void wake_all(void) {
     }
 }
 
-/* What a thread sleeps for, once: otherwise it would not sleep. Not EPOLLET: how often Linux says that what was there
+/* What a thread sleeps for, once: otherwise it would not sleep. Not EPOLLET: how often Linux reports that what was there
  * before is still there depends on what else happens to the socket. */
 static void change_sleeper(void) {
     static const int operations[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
@@ -499,8 +499,8 @@ static void change_sleeper(void) {
     struct epoll_event event = {.events = bits[below(6)], .data.u32 = (uint32_t)i};
     if (slots[i].fd < 0) return;
     printf(" thread %d operation %d bits %#x\n", thread, operation, event.events);
-    say("epoll_ctl", i, epoll_ctl(sleepers[thread].set, operation, slots[i].fd, &event));
-    hear("");
+    print_result("epoll_ctl", i, epoll_ctl(sleepers[thread].set, operation, slots[i].fd, &event));
+    print_woken("");
 }
 
 static void call(void) {
@@ -508,7 +508,7 @@ static void call(void) {
     for (int tries = 0; tries < SLOTS && slots[i].fd < 0; tries++) i = (i + 1) % SLOTS;
     if (what < 3 || slots[i].fd < 0) open_socket();
     else if (what < 5) bind_socket(i);
-    else if (what < 7) say("listen", i, listen(slots[i].fd, 16)), learn_port(i);
+    else if (what < 7) print_result("listen", i, listen(slots[i].fd, 16)), learn_port(i);
     else if (what < 11) connect_socket(i);
     else if (what < 14) accept_socket(i);
     else if (what < 18) send_bytes(i);
@@ -537,12 +537,12 @@ static void begin(void) {
     open_socket(), open_socket();
     int to6 = slots[0].v6, from6 = slots[1].v6;
     Address address = at(to6, 0, to6 && !from6 ? MAPPED : HERE);
-    say("bind", 0, bind(slots[0].fd, (void *)&address, size_of(to6)));
-    say("listen", 0, listen(slots[0].fd, 16));
+    print_result("bind", 0, bind(slots[0].fd, (void *)&address, size_of(to6)));
+    print_result("listen", 0, listen(slots[0].fd, 16));
     learn_port(0);
     address = at(from6, slots[0].port, from6 && !to6 ? MAPPED : HERE);
-    say("accept", 0, accept4(slots[0].fd, NULL, NULL, SOCK_NONBLOCK));
-    say("connect", 1, connect(slots[1].fd, (void *)&address, size_of(from6)));
+    print_result("accept", 0, accept4(slots[0].fd, NULL, NULL, SOCK_NONBLOCK));
+    print_result("connect", 1, connect(slots[1].fd, (void *)&address, size_of(from6)));
     slots[1].line = ++lines, slots[1].was_mapped = from6 && !to6;
     settle();
     learn_port(1);

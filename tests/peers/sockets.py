@@ -27,7 +27,7 @@ def unreachable(address):
 
 
 def wait(address, port):
-    """Connects, says so, and waits for data that never comes."""
+    """Connects, prints that, and waits for data that never comes."""
     with socket.create_connection((address, int(port))) as connection:
         connection.sendall(b"hello")
         print("connected", flush=True)

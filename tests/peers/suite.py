@@ -1,4 +1,4 @@
-"""Runs tests of Python's own suite, and says of each what came of it.
+"""Runs tests of Python's own suite, and prints the result of each.
 
 Usage: suite.py NAME...
 Prints "SUITE test outcome" for each test, also "begins" when it does, so that one that hangs is known.
@@ -9,7 +9,7 @@ import sys
 import unittest
 from test import support
 
-# A test that takes longer hangs: it ends the program, and standard error says where each thread was.
+# A test that takes longer hangs: it ends the program, and standard error has where each thread was.
 LIMIT_S = 300
 # Classes of tests that are left out: this one waits forever on virtual machines whose kernel does not connect a VSOCK
 # address to itself.
@@ -21,7 +21,7 @@ OWN = os.getpid()
 
 
 class Result(unittest.TestResult):
-    def say(self, test, outcome):
+    def record(self, test, outcome):
         if os.getpid() == OWN:
             name = test.id().replace(" ", "_")
             os.write(OUT, f"SUITE {name} {outcome}\n".encode())
@@ -29,15 +29,15 @@ class Result(unittest.TestResult):
     def startTest(self, test):
         super().startTest(test)
         self.failing = False
-        self.say(test, "begins")
+        self.record(test, "begins")
         faulthandler.dump_traceback_later(LIMIT_S, exit=True, file=ERRORS)
 
     def addSuccess(self, test):
-        self.say(test, "passes" if not self.failing else "fails")
+        self.record(test, "passes" if not self.failing else "fails")
 
     def bad(self, test, error):
         self.failing = True
-        self.say(test, "fails")
+        self.record(test, "fails")
         text = self._exc_info_to_string(error, test)
         print(f"{test.id()}: {text}", file=sys.__stderr__, flush=True)
 
@@ -51,13 +51,13 @@ class Result(unittest.TestResult):
             self.bad(test, error)
 
     def addSkip(self, test, reason):
-        self.say(test, "skipped")
+        self.record(test, "skipped")
 
     def addExpectedFailure(self, test, error):
-        self.say(test, "passes")
+        self.record(test, "passes")
 
     def addUnexpectedSuccess(self, test):
-        self.say(test, "fails")
+        self.record(test, "fails")
 
 
 def wanted(tests):

@@ -1,6 +1,6 @@
 """A server whose parent polls the listener and never accepts; its child does: watching.py ADDRESS PORT WAY.
 
-WAY is how the child comes to accept: "blocks" in accept, "polls" itself, or is "told" by the parent, which has seen a
+WAY is how the child comes to accept: "blocks" in accept, "polls" itself, or is "notified" by the parent, which saw a
 connection, and accepts without waiting. Each connection is echoed. A child that finds nothing where the parent saw a
 connection ends with status 1.
 """
@@ -23,7 +23,7 @@ def accept(listener):
     threading.Thread(target=echo, args=(connection,), daemon=True).start()
 
 
-def child(listener, way, told, answer):
+def child(listener, way, notified, answer):
     listener.setblocking(way == "blocks")
     while True:
         if way == "polls":
@@ -33,34 +33,34 @@ def child(listener, way, told, answer):
             except BlockingIOError:
                 pass
             continue
-        if way == "told":
-            order = os.read(told, 1)
+        if way == "notified":
+            order = os.read(notified, 1)
             if not order:
                 os._exit(0)
         try:
             accept(listener)
         except BlockingIOError:
             os._exit(1)
-        if way == "told":
+        if way == "notified":
             os.write(answer, b".")
 
 
 address, port, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 listener = socket.create_server((address, port), backlog=64)
-told, tell = os.pipe()
-heard, answer = os.pipe()
+notified, notify = os.pipe()
+answered, answer = os.pipe()
 if os.fork() == 0:
-    os.close(tell)
-    child(listener, way, told, answer)
-os.close(told)
+    os.close(notify)
+    child(listener, way, notified, answer)
+os.close(notified)
 os.close(answer)
 watch = select.poll()
 watch.register(listener, select.POLLIN)
 while True:
     watch.poll()
-    if way == "told":
-        os.write(tell, b".")
-        if not os.read(heard, 1):
+    if way == "notified":
+        os.write(notify, b".")
+        if not os.read(answered, 1):
             sys.exit(1)
     else:
         # It sees connections until the child has them.

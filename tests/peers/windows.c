@@ -87,12 +87,12 @@ int main(void)
 	uint64_t at = (uintptr_t)theirs + AT;
 	struct ibv_mw_bind_info info = { region, at, SIZE, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 	uint32_t key = window->rkey;
-	for (int turn = 0; turn < 2; turn++) {
+	for (int round = 0; round < 2; round++) {
 		struct ibv_qp *granting = make(), *using = make();
 		link_to(granting, using->qp_num);
 		link_to(using, granting->qp_num);
 		key = ibv_inc_rkey(key);
-		if (turn == 0) {
+		if (round == 0) {
 			post(granting, (struct ibv_send_wr){ .opcode = IBV_WR_BIND_MW,
 				.bind_mw = { .mw = window, .rkey = key, .bind_info = info } });
 		} else {
@@ -103,7 +103,7 @@ int main(void)
 		}
 		ends("bind", IBV_WC_SUCCESS, IBV_WC_BIND_MW);
 		for (int i = 0; i < SIZE; i++)
-			mine[i] = i * 31 + turn;
+			mine[i] = i * 31 + round;
 		access_to(using, sge, IBV_WR_RDMA_WRITE, at, key);
 		ends("write", IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
 		CHECK(!memcmp(theirs + AT, mine, SIZE) && !theirs[AT - 1] && !theirs[AT + SIZE], "other bytes were written");
@@ -111,7 +111,7 @@ int main(void)
 		access_to(using, sge, IBV_WR_RDMA_READ, at, key);
 		ends("read", IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
 		CHECK(!memcmp(theirs + AT, mine, SIZE), "other bytes were read");
-		if (turn == 0) {
+		if (round == 0) {
 			struct ibv_recv_wr receive = { .wr_id = 7 }, *bad;
 			CHECK(!ibv_post_recv(granting, &receive, &bad), "ibv_post_recv fails");
 			post(using, (struct ibv_send_wr){ .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = key });

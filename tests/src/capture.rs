@@ -65,11 +65,13 @@ pub(crate) fn stuck_reader(bench: &Bench) -> Outcome {
     killed.signal(Signal::KILL)?;
     stuck.signal(Signal::CONT)?;
     end(&mut stuck)?;
-    let said = stuck.stderr();
-    let lost = said.split_once("captured, ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let printed = stuck.stderr();
+    let lost = printed
+        .split_once("captured, ")
+        .and_then(|(_, reasons)| reasons.split_whitespace().next()?.parse::<u64>().ok());
     match lost {
         Some(lost) if lost > 0 => Ok(format!("200 MB each way went through; {lost} frames lost, and counted")),
-        _ => Err(format!("nothing was lost: {said}")),
+        _ => Err(format!("nothing was lost: {printed}")),
     }
 }
 
@@ -101,10 +103,10 @@ fn echo(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// How many frames a capture says that it has.
+/// How many frames a capture reports.
 fn number(process: &Process) -> Result<usize, String> {
-    let said = process.stderr();
-    let line = said.lines().find(|line| line.contains("captured")).ok_or(format!("no count: {said}"))?;
+    let printed = process.stderr();
+    let line = printed.lines().find(|line| line.contains("captured")).ok_or(format!("no count: {printed}"))?;
     let word = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
     word.ok_or(format!("no count: {line}"))
 }
@@ -140,8 +142,8 @@ fn difference(after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> 
 /// The reasons that a capture names, line by line.
 fn reasons(lines: &str) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for (_, rest) in lines.lines().filter_map(|line| line.split_once("dropped: ")) {
-        rest.trim_end_matches(')').split(", ").for_each(|reason| *counts.entry(reason.into()).or_default() += 1);
+    for (_, reasons) in lines.lines().filter_map(|line| line.split_once("dropped: ")) {
+        reasons.trim_end_matches(')').split(", ").for_each(|reason| *counts.entry(reason.into()).or_default() += 1);
     }
     counts
 }

@@ -1,7 +1,7 @@
 //! The application grid's cases: Debian's own programs and three small ones of ours.
 //!
-//! A case starts a server on one side of a [`Lab`], drives it from the other side, and looks at the result: a hash,
-//! the content of replies, counts, no errors.
+//! A case starts a server on one side of a [`Lab`], drives it from the other side, and checks the result. That is a
+//! hash, the content of replies, counts, no errors.
 mod brokers;
 mod bulk;
 mod echo;
@@ -355,7 +355,7 @@ impl Files {
             ("joined.py", include_str!("../peers/joined.py")),
             ("mooncake_transfer.py", include_str!("../peers/mooncake_transfer.py")),
             ("nixl_transfer.py", include_str!("../peers/nixl_transfer.py")),
-            ("strangers.py", include_str!("../peers/strangers.py")),
+            ("unknown_peers.py", include_str!("../peers/unknown_peers.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
             ("passing.py", include_str!("../peers/passing.py")),
             ("watching.py", include_str!("../peers/watching.py")),
@@ -405,17 +405,17 @@ fn write_random(path: &Path, length: usize) -> std::io::Result<()> {
     let mut file = std::io::BufWriter::with_capacity(1 << 20, fs::File::create(path)?);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut block = [0u8; 8192];
-    let mut rest = length;
-    while rest > 0 {
+    let mut remaining = length;
+    while remaining > 0 {
         for word in block.chunks_exact_mut(8) {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             word.copy_from_slice(&state.to_le_bytes());
         }
-        let count = rest.min(block.len());
+        let count = remaining.min(block.len());
         file.write_all(&block[..count])?;
-        rest -= count;
+        remaining -= count;
     }
     file.flush()
 }

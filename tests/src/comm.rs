@@ -44,10 +44,10 @@ fn calls_of(bench: &Bench, serving: &str, calling: &str) -> Outcome {
     let mut command = bench.lab.on_server(serving);
     command.args(["serve", here, &port]);
     let mut server = listening(&bench, command)?;
-    let said = bench.client(calling, &["call", there, address, &port, "200"])?;
-    match (said.trim(), server.succeed()?.lines().last()) {
+    let printed = bench.client(calling, &["call", there, address, &port, "200"])?;
+    match (printed.trim(), server.succeed()?.lines().last()) {
         (calls, Some("200 answers")) if calls.starts_with("200 calls") => Ok(calls.into()),
-        (calls, answers) => Err(format!("{calling} says {calls:?}, {serving} {answers:?}")),
+        (calls, answers) => Err(format!("{calling} printed {calls:?}, {serving} {answers:?}")),
     }
 }
 
@@ -59,9 +59,9 @@ pub(crate) fn device(bench: &Bench) -> Outcome {
     command.args(["receive", here, &port, "24", "stand-in"]);
     let mut receiver = listening(bench, command)?;
     bench.client(&app("comm_device"), &["send", there, address, &port, "24", "stand-in"])?;
-    let said = receiver.succeed()?;
-    let last = said.lines().last().unwrap_or_default().to_string();
-    if last.starts_with("24 MiB, equal") { Ok(last) } else { Err(format!("the receiver says {last:?}")) }
+    let printed = receiver.succeed()?;
+    let last = printed.lines().last().unwrap_or_default().to_string();
+    if last.starts_with("24 MiB, equal") { Ok(last) } else { Err(format!("the receiver printed {last:?}")) }
 }
 
 /// A program receives on the first host what `send` sends to the port.
@@ -78,7 +78,7 @@ fn received(bench: &Bench, send: impl FnOnce(&str) -> Outcome) -> Result<(), Str
     bench.files.expect(LARGE, &bench.session.run(command)?)
 }
 
-/// A program, once it says that it listens.
+/// A program, once it has printed that it listens.
 fn listening<'a>(bench: &'a Bench, command: Command) -> Result<Process<'a>, String> {
     let mut program = bench.session.spawn(command)?;
     bench.session.until("the program to listen", || {

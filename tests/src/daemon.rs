@@ -17,7 +17,7 @@ pub struct Daemon<'a> {
     process: Process<'a>,
     session: &'a Session,
     file: PathBuf,
-    /// Of the daemon that runs now: this one, or who took its place.
+    /// Of the daemon that runs now: this one, or its successor.
     id: Cell<u32>,
     socket: PathBuf,
     at_start: Holdings,
@@ -53,22 +53,22 @@ impl<'a> Daemon<'a> {
         command
     }
 
-    /// Another daemon takes the place of the one that runs: its process, and what it says.
+    /// Another daemon takes the place of the one that runs: its process, and its log line.
     pub fn take_over(&self, lab: &Lab) -> Result<(Process<'a>, String), String> {
         let mut command = toed(lab, &self.file);
         command.arg("--takeover");
         let mut new = self.session.spawn(command)?;
         let stat = PathBuf::from(format!("/proc/{}/stat", self.id.get()));
-        // Its parent has not looked for it yet.
+        // Its parent has not waited for it yet.
         let ended = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
         self.session.until("a takeover", || {
             new.running().map_err(|error| format!("{error}: {}", new.stderr().trim()))?;
             Ok(ended() && self.ask("hello").is_ok_and(|hello| hello["pid"] == new.id()))
         })?;
         self.id.set(new.id());
-        let said = new.stderr();
-        let line = said.lines().find_map(|line| line.split_once("took over ")).map(|(_, words)| words.to_string());
-        Ok((new, line.ok_or(format!("the new daemon does not say what it took over: {said}"))?))
+        let log = new.stderr();
+        let line = log.lines().find_map(|line| line.split_once("took over ")).map(|(_, words)| words.to_string());
+        Ok((new, line.ok_or(format!("the new daemon's log does not have what it took over: {log}"))?))
     }
 
     /// The daemon that runs is killed, and another one with the same configuration is started: its process.
@@ -126,8 +126,7 @@ impl Daemon<'_> {
     pub fn listens(&self, host: &str, port: u16) -> Result<bool, String> {
         let answer = self.ask("ls")?;
         let hosts = answer["hosts"].as_array().ok_or("opentoe ls --json names no hosts")?;
-        let host =
-            hosts.iter().find(|found| found["name"] == host).ok_or(format!("opentoe ls knows no host {host}"))?;
+        let host = hosts.iter().find(|found| found["name"] == host).ok_or(format!("opentoe ls has no host {host}"))?;
         let listeners = host["listeners"].as_array().ok_or("opentoe ls --json names no listeners")?;
         Ok(listeners.iter().any(|listener| listener["port"] == port) || has_listener(host, port))
     }
@@ -136,7 +135,7 @@ impl Daemon<'_> {
     pub fn manages(&self, host: &str, port: u16) -> Result<bool, String> {
         let answer = self.ask("ls")?;
         let mut hosts = answer["zeronics"].as_array().into_iter().flatten();
-        let host = hosts.find(|found| found["name"] == host).ok_or(format!("opentoe ls knows no host {host}"))?;
+        let host = hosts.find(|found| found["name"] == host).ok_or(format!("opentoe ls has no host {host}"))?;
         Ok(has_listener(host, port))
     }
 
@@ -318,7 +317,7 @@ fn toed(lab: &Lab, file: &Path) -> Command {
     let with_programs = matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient | Link::Loopback);
     let home = if with_programs { &lab.far } else { &lab.near };
     let mut command = home.command(&beside("toed"));
-    // Models of RTL are kept beside what was built.
+    // Models of RTL lie beside what was built.
     command.env("XDG_CACHE_HOME", beside("cache")).arg("--config").arg(file);
     command
 }

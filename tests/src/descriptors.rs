@@ -48,21 +48,21 @@ impl<'a, 'b> Service<'a, 'b> {
         found.ok_or("there is none".into())
     }
 
-    /// Expects words in what is said of a descriptor.
-    fn says(&self, fd: &str, words: &[&str]) -> Result<(), String> {
-        let told = self.why(&[fd])?;
-        let missing = words.iter().find(|word| !told.contains(**word));
-        missing.map_or(Ok(()), |word| Err(format!("descriptor {fd}: there is no '{word}' in: {told}")))
+    /// Expects words in the report of a descriptor.
+    fn reports(&self, fd: &str, words: &[&str]) -> Result<(), String> {
+        let report = self.why(&[fd])?;
+        let missing = words.iter().find(|word| !report.contains(**word));
+        missing.map_or(Ok(()), |word| Err(format!("descriptor {fd}: there is no '{word}' in: {report}")))
     }
 
-    /// Waits until a descriptor is closed; then nothing more is said of it.
+    /// Waits until a descriptor is closed; then nothing more is reported of it.
     fn closed(&self, fd: &str) -> Result<(), String> {
         self.bench.session.until("the descriptor to be closed", || {
             let there = [self.sockets("OpenTOE")?, self.sockets("kernel")?, self.sockets("-")?].concat();
             Ok(there.iter().all(|(other, _)| other.to_string() != fd))
         })?;
-        let told = self.why(&[fd]);
-        told.map_or(Ok(()), |told| Err(format!("descriptor {fd} is closed, but: {told}")))
+        let report = self.why(&[fd]);
+        report.map_or(Ok(()), |report| Err(format!("descriptor {fd} is closed, but: {report}")))
     }
 }
 
@@ -73,14 +73,14 @@ pub(crate) fn reasons(bench: &Bench) -> Outcome {
     let listening = format!("0.0.0.0:{port}");
     let listener = service.sockets("OpenTOE")?.into_iter().find(|(_, what)| what.ends_with("LISTEN"));
     let (listener, _) = listener.ok_or("its listener is not on OpenTOE")?;
-    service.says(&listener.to_string(), &["on OpenTOE", &format!("listens on {listening}"), "and in the kernel"])?;
+    service.reports(&listener.to_string(), &["on OpenTOE", &format!("listens on {listening}"), "and in the kernel"])?;
 
     let subscribe = |address: &str| ["-h", address, "-p", &port, "subscribe", "x"].map(String::from);
     let address = bench.address();
     let words = subscribe(&address);
     let mut client = bench.client_in_background("redis-cli", &words.each_ref().map(String::as_str))?;
     let first = service.connection("OpenTOE")?;
-    service.says(&first, &["on OpenTOE", &format!("{address}:{port} to "), "ESTABLISHED"])?;
+    service.reports(&first, &["on OpenTOE", &format!("{address}:{port} to "), "ESTABLISHED"])?;
     client.kill();
     service.closed(&first)?;
 
@@ -91,7 +91,7 @@ pub(crate) fn reasons(bench: &Bench) -> Outcome {
     if second != first {
         return Err(format!("redis did not use number {first} again, but {second}: nothing was tried"));
     }
-    service.says(
+    service.reports(
         &second,
         &["on the kernel", &format!("TCP 127.0.0.1:{port} to 127.0.0.1:"), "accepted from the kernel"],
     )?;

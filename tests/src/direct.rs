@@ -43,7 +43,7 @@ fn landed(bench: &Bench) -> Result<u64, String> {
 
 /// In all ways, one after the other.
 pub(crate) fn receives(bench: &Bench) -> Outcome {
-    let (bytes, mut said, mut before) = (32 << 20, Vec::new(), 0);
+    let (bytes, mut results, mut before) = (32 << 20, Vec::new(), 0);
     for way in WAYS {
         let bench = bench.on_another_port();
         finish(transfer(&bench, way, bytes)?).map_err(|error| format!("{way}: {error}"))?;
@@ -53,10 +53,10 @@ pub(crate) fn receives(bench: &Bench) -> Outcome {
         if all == before && way != "fork" {
             return Err(format!("{way}: no byte has landed directly"));
         }
-        said.push(format!("{way} {percent} %"));
+        results.push(format!("{way} {percent} %"));
         before = all;
     }
-    Ok(format!("every byte as sent; landed directly: {}", said.join(", ")))
+    Ok(format!("every byte as sent; landed directly: {}", results.join(", ")))
 }
 
 /// Three daemons, one after the other, while buffers are posted.

@@ -11,16 +11,16 @@ const CONNECTIONS: &str = "24";
 /// Data with the SYN, over both families.
 pub(crate) fn both_ways(bench: &Bench) -> Outcome {
     allow(bench.lab)?;
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for v6 in [false, true] {
         let bench = Bench { v6, ..bench.on_another_port() };
         let (any, address, port) = (bench.any(), bench.address(), bench.port());
         let mut server = bench.python_server(SCRIPT, &["serve", any, &port, CONNECTIONS])?;
-        said.push(bench.python_client(SCRIPT, &["call", &address, &port])?.trim().to_string());
+        results.push(bench.python_client(SCRIPT, &["call", &address, &port])?.trim().to_string());
         server.succeed()?;
     }
-    said.push(with_curl(&bench.on_another_port())?);
-    Ok(said.join("; "))
+    results.push(with_curl(&bench.on_another_port())?);
+    Ok(results.join("; "))
 }
 
 /// The namespaces' kernels take and send such data, too.
@@ -45,6 +45,6 @@ fn with_curl(bench: &Bench) -> Outcome {
     fetch()?;
     match fetch()?.trim() {
         "1" => Ok("curl's request went with the SYN".into()),
-        other => Err(format!("curl's request did not go with the SYN: the server says {other:?}")),
+        other => Err(format!("curl's request did not go with the SYN: the server printed {other:?}")),
     }
 }

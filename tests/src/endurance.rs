@@ -1,5 +1,5 @@
 //! Endurance tests, which take too long for every run: programs and daemons killed at random moments under load, very
-//! many connections at once, and one after the other. Each says in one line what it did and what the daemon held.
+//! many connections at once, and one after the other. Each prints in one line what it did and what the daemon held.
 use crate::cases::{Bench, Files, app};
 use crate::daemon::Daemon;
 use crate::faults::{Bystanders, complaint, endless_transfer, ends_with_error, transfer};
@@ -12,7 +12,7 @@ use crate::turnover;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     /// The client of a transfer in both directions.

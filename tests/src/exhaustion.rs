@@ -9,7 +9,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// The device of a host is deleted in the middle of a transfer: the daemon answers on, and does not turn for ever. The
+/// The device of a host is deleted in the middle of a transfer: the daemon answers on, and does not spin. The
 /// next daemon makes the device again, and the transfer goes on.
 pub(crate) fn port_gone(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
@@ -26,11 +26,11 @@ pub(crate) fn port_gone(bench: &Bench) -> Outcome {
     let before = ticks(daemon.id())?;
     bench.session.pause(Duration::from_secs(1))?;
     let used = ticks(daemon.id())? - before;
-    let told = [["ls"], ["why"], ["doctor"]].map(|words| bench.session.run(daemon.toe(&words)));
-    for told in told {
-        let told = told?;
-        if !told.contains("was deleted") {
-            return Err(format!("nothing is said of the device: {told}"));
+    let reports = [["ls"], ["why"], ["doctor"]].map(|words| bench.session.run(daemon.toe(&words)));
+    for report in reports {
+        let report = report?;
+        if !report.contains("was deleted") {
+            return Err(format!("the device is not reported: {report}"));
         }
     }
     if used >= 50 {
@@ -42,10 +42,10 @@ pub(crate) fn port_gone(bench: &Bench) -> Outcome {
     bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "2", "3"])?;
     drop(echo);
     daemon.finish_successor(&mut new)?;
-    Ok(format!("ls, why and doctor say so; {used} ticks of 10 ms in a second; {words}, and a transfer went on"))
+    Ok(format!("ls, why and doctor report it; {used} ticks of 10 ms in a second; {words}, and a transfer went on"))
 }
 
-/// The daemon has no descriptor left: who is attached is served on, who comes is refused in one sentence, and served
+/// The daemon has no descriptor left: attached programs are served on, new ones are refused in one sentence, and served
 /// when there are descriptors again.
 pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
@@ -59,17 +59,17 @@ pub(crate) fn no_descriptors(bench: &Bench) -> Outcome {
     limit_descriptors(daemon.id(), Some(lowest))?;
     let none = refused(bench);
     limit_descriptors(daemon.id(), before)?;
-    let said = [some?, none?].join(" / ");
+    let refusals = [some?, none?].join(" / ");
     let served = requests_a_second(&mut bystanders).map_err(|error| format!("bystanders noticed: {error}"))?;
     requests_a_second(&mut echoes(bench, "1")?).map_err(|error| format!("afterwards: {error}"))?;
-    Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {said}"))
+    Ok(format!("bystanders had {served:.0} requests/s; newcomers read: {refusals}"))
 }
 
 /// More connections than the memory is for that is left, or was given back by an allocator that may take it again: of
 /// one program, and how many programs open them.
 const MOST_CONNECTIONS: (u32, usize) = (4000, 6);
 
-/// The daemon gets no more memory: connections are refused with an error number, newcomers in one sentence, who is
+/// The daemon gets no more memory: connections are refused with an error number, newcomers in one sentence, what is
 /// connected is served on, and when there is memory again, so is everybody.
 pub(crate) fn no_memory(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
@@ -93,7 +93,7 @@ pub(crate) fn no_memory(bench: &Bench) -> Outcome {
     if !why.ends_with(&errno) {
         return Err(format!("connection {opened} was refused, but: {why}"));
     }
-    let said = refused(bench)?;
+    let refusal = refused(bench)?;
     greedy[0].write(slot, 0, b"served on");
     greedy[0].expect(slot, b"served on")?;
     limit(daemon.id(), Resource::Data, before)?;
@@ -101,9 +101,9 @@ pub(crate) fn no_memory(bench: &Bench) -> Outcome {
     greedy[0].connect(to).map_err(|error| format!("with memory again: {error}"))?;
     drop(greedy);
     requests_a_second(&mut echoes(bench, "1")?).map_err(|error| format!("afterwards: {error}"))?;
-    let own = own_memory(daemon)?;
+    let held = own_memory(daemon)?;
     Ok(format!(
-        "{opened} connections, then {why}; bystanders had {served:.0} requests/s; the daemon has {own} KiB; newcomers read: {said}"
+        "{opened} connections, then {why}; bystanders had {served:.0} requests/s; the daemon has {held} KiB; others: {refusal}"
     ))
 }
 
@@ -134,10 +134,10 @@ fn refused(bench: &Bench) -> Outcome {
     command.args(["-p", &bench.on_another_port().port()]);
     let mut newcomer = bench.session.spawn(command)?;
     let status = newcomer.wait()?;
-    let said = newcomer.stderr();
-    match (status.code(), said.trim().lines().count()) {
-        (Some(1), 1) => Ok(said.trim().into()),
-        _ => Err(format!("a newcomer ended with {status} and said: {said}")),
+    let printed = newcomer.stderr();
+    match (status.code(), printed.trim().lines().count()) {
+        (Some(1), 1) => Ok(printed.trim().into()),
+        _ => Err(format!("a newcomer ended with {status} and printed: {printed}")),
     }
 }
 

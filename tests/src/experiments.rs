@@ -1,5 +1,5 @@
-//! `opentoe bench` in its short form: each case runs to its end, loses nothing, says what it must in its JSON, draws
-//! its plots and leaves nothing behind. How fast anything was is not looked at.
+//! `opentoe bench` in its short form: each case runs to its end, loses nothing, has all fields in its JSON, draws
+//! its plots and leaves nothing behind. Speeds are not checked.
 use crate::daemon::beside;
 use crate::leaks::Before;
 use crate::process::Session;
@@ -23,7 +23,7 @@ pub struct Experiment {
     plots: &'static [&'static str],
 }
 
-/// What every case of speed says of each measurement.
+/// Fields of each measurement in every case of speed.
 const SPEED: &[&str] = &["/ops_per_s", "/latency_us/p50", "/latency_us/p99", "/latency_us/max", "/cpu_s/server"];
 
 /// A case of speed: no plots of its own with a few points.
@@ -84,8 +84,8 @@ pub const ALL: &[Experiment] = &[
         name: "opentoe bench idle",
         arguments: &["idle", "--conns", "500"],
         runs: 2,
-        // What the kernel holds for a connection of ours is next to nothing, and differs by that much from look to
-        // look.
+        // What the kernel holds for a connection of ours is next to nothing, and differs by that much between
+        // measurements.
         figures: &["/bytes_each"],
         plots: &[],
     },
@@ -137,9 +137,9 @@ pub const ALL: &[Experiment] = &[
 ];
 
 impl Experiment {
-    /// Runs it and looks at what it wrote.
+    /// Runs it and checks what it wrote.
     pub fn run(&self, session: &Session) -> Outcome {
-        let before = Before::look();
+        let before = Before::snapshot();
         let directory = session.dir().join(self.name.replace(' ', "-"));
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
         let mut command = Command::new(beside("opentoe"));
@@ -183,7 +183,7 @@ impl Experiment {
             let missing =
                 self.figures.iter().find(|path| run.pointer(path).and_then(Value::as_f64).unwrap_or(0.0) <= 0.0);
             if !moving || run["errors"] != 0 || missing.is_some() {
-                return Err(format!("a measurement says {run}"));
+                return Err(format!("a measurement has {run}"));
             }
         }
         Ok(())

@@ -20,9 +20,9 @@ use crate::referred;
 use crate::report::Outcome;
 use crate::restart;
 use crate::splicing;
-use crate::strangers;
 use crate::takeover;
 use crate::turnover;
+use crate::unknown_peers;
 use crate::volumes;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -117,9 +117,9 @@ pub const ALL: &[Fault] = &[
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     fault("descriptors, and why they are where", &[Link::Fabric], descriptors::reasons),
-    fault("SYN flood", &[Link::Linux, Link::TapServer], strangers::syn_flood),
-    fault("resets and ICMP by guessing", &[Link::Linux, Link::TapServer], strangers::injection),
-    fault("slow loris", &[Link::Linux, Link::TapServer, Link::Fabric], strangers::slow_loris),
+    fault("SYN flood", &[Link::Linux, Link::TapServer], unknown_peers::syn_flood),
+    fault("resets and ICMP by guessing", &[Link::Linux, Link::TapServer], unknown_peers::injection),
+    fault("slow loris", &[Link::Linux, Link::TapServer, Link::Fabric], unknown_peers::slow_loris),
     fault("hostile: writes over its whole region", HOSTILE, hostile::scribbles),
     fault("hostile: never reads", &[Link::TapClient, Link::Fabric], hostile::never_reads),
     fault("hostile: opens until it is refused", &[Link::TapClient, Link::Fabric], hostile::opens_until_limits),
@@ -327,8 +327,8 @@ fn address_in_use(bench: &Bench) -> Outcome {
     let mut second = bench.session.spawn(second)?;
     ends_with_error(&mut second)?;
     match second.stderr().contains("Errno 98") {
-        true => Ok("the second server was told".into()),
-        false => Err("the second server was not told EADDRINUSE".into()),
+        true => Ok("the second server got EADDRINUSE".into()),
+        false => Err("the second server did not get EADDRINUSE".into()),
     }
 }
 
@@ -405,6 +405,6 @@ fn nothing_starts(bench: &Bench) -> Outcome {
     match (late.stdout().is_empty(), lines) {
         (true, 1) => Ok("a new one is not started".into()),
         (false, _) => Err("a program was started without its daemon".into()),
-        _ => Err(format!("opentoe run says {lines} lines instead of one sentence")),
+        _ => Err(format!("opentoe run prints {lines} lines instead of one sentence")),
     }
 }

@@ -50,7 +50,7 @@ fn attack(bench: &Bench, name: &str, honest: Option<&str>) -> Outcome {
     let _echo = victim.server(bench.lab.on_server(&app("echo_server")), &["-p", &victim.port()])?;
     let seed = std::process::id().to_string();
     let percent = |rate: f64| format!("{:.0}%", 100.0 * rate / alone);
-    let mut said = match honest {
+    let mut report = match honest {
         Some(honest) => {
             let (rate, words) = others_beside(bench, &victim, honest, &seed)?;
             format!("{words}, and others at {} beside it; ", percent(rate))
@@ -58,17 +58,17 @@ fn attack(bench: &Bench, name: &str, honest: Option<&str>) -> Outcome {
         None => String::new(),
     };
     let (meanwhile, words) = others_beside(bench, &victim, name, &seed)?;
-    said += &words;
+    report += &words;
     let grown = own_memory(daemon)?.saturating_sub(own);
     if grown > MOST_GROWTH {
         return Err(format!("the daemon grew by {grown} KiB"));
     }
     // Somebody new is served as ever.
     requests_a_second(&mut echoes(bench, "1")?).map_err(|e| format!("afterwards: {e}"))?;
-    Ok(format!("{said} (seed {seed}); others at {} of {alone:.0}/s; daemon +{grown} KiB", percent(meanwhile)))
+    Ok(format!("{report} (seed {seed}); others at {} of {alone:.0}/s; daemon +{grown} KiB", percent(meanwhile)))
 }
 
-/// Requests a second of the others while an attack runs, and what it says of itself.
+/// Requests a second of the others while an attack runs, and its report.
 fn others_beside(bench: &Bench, victim: &Bench, name: &str, seed: &str) -> Result<(f64, String), String> {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let host = if bench.lab.client.is_accelerated() { "client" } else { "server" };
@@ -108,7 +108,7 @@ pub(crate) fn without_right(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     // The sockets' own permissions must be what refuses.
     fs::set_permissions(bench.session.dir(), fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
-    let mut said = Vec::new();
+    let mut refusals = Vec::new();
     for words in [&["run"][..], &["ls"]] {
         let mut command = bench.lab.far.command("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", &beside("opentoe")]);
@@ -120,9 +120,9 @@ pub(crate) fn without_right(bench: &Bench) -> Outcome {
         let status = process.wait()?;
         let (out, err) = (process.stdout(), process.stderr());
         if status.code() != Some(1) || !out.is_empty() || err.trim().lines().count() != 1 {
-            return Err(format!("toe {} as nobody ended with {status} and said: {out}{err}", words[0]));
+            return Err(format!("toe {} as nobody ended with {status} and printed: {out}{err}", words[0]));
         }
-        said.push(err.trim().to_string());
+        refusals.push(err.trim().to_string());
     }
-    Ok(said.join("; "))
+    Ok(refusals.join("; "))
 }

@@ -17,7 +17,7 @@ pub const OPTION: &str = "--share";
 pub enum Share {
     /// All.
     All,
-    /// Those that it is the first to reach, of the drivers that know the folder.
+    /// Those that it is the first to reach, of the drivers with that folder.
     Of(PathBuf),
 }
 

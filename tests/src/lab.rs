@@ -138,7 +138,7 @@ pub struct Lab<'a> {
     pub engine: String,
     /// That engine's program is simulated RTL: the engine was named with [`SIMULATED`] at its end.
     pub simulated: bool,
-    /// What the configuration says of the hosts' memory beside the defaults.
+    /// Keys of the configuration about the hosts' memory, beside the defaults.
     pub memory: &'static str,
     /// The daemon; `None` where both sides are on the kernel.
     pub daemon: Option<Daemon<'a>>,

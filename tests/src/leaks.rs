@@ -15,8 +15,8 @@ pub struct Before {
 }
 
 impl Before {
-    /// Looks.
-    pub fn look() -> Before {
+    /// The state before a run.
+    pub fn snapshot() -> Before {
         Before { shared_memory: entries("/dev/shm"), devices: entries("/sys/class/net") }
     }
 

@@ -2,7 +2,7 @@
 //! (`faults`), and the rules of the house (`tests/tidy.rs`).
 //!
 //! A driver makes its own network namespaces, devices and daemon ([`lab`]), runs programs in them ([`process`]),
-//! and looks afterwards for anything that was left behind ([`leaks`]).
+//! and searches afterwards for anything that was left behind ([`leaks`]).
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -34,8 +34,8 @@ pub mod refusals;
 pub mod report;
 mod restart;
 pub mod splicing;
-mod strangers;
 pub mod suites;
 mod takeover;
 mod turnover;
+mod unknown_peers;
 mod volumes;

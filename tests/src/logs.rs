@@ -45,14 +45,14 @@ impl<'a> Reader<'a> {
     /// What the reader saw, when all connections have ended. It compared every record itself.
     fn finish(mut self) -> Result<Seen, String> {
         self.process.succeed()?;
-        let said: Value = serde_json::from_str(self.process.stdout().trim()).map_err(|error| error.to_string())?;
-        let number = |name: &str| said[name].as_u64().ok_or(format!("no {name} in {said}"));
-        let log = said["log"].as_array().ok_or("no log")?;
+        let report: Value = serde_json::from_str(self.process.stdout().trim()).map_err(|error| error.to_string())?;
+        let number = |name: &str| report[name].as_u64().ok_or(format!("no {name} in {report}"));
+        let log = report["log"].as_array().ok_or("no log")?;
         let written = log.iter().filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_u64()?))).collect::<Vec<_>>();
         if written.len() as u64 != self.connections || number("wrong")? > 0 {
-            return Err(format!("the reader saw {said}"));
+            return Err(format!("the reader saw {report}"));
         }
-        Ok(Seen { records: number("records")?, holes: number("holes")?, turns: number("turns")?, written })
+        Ok(Seen { records: number("records")?, holes: number("holes")?, changes: number("turns")?, written })
     }
 }
 
@@ -60,8 +60,8 @@ struct Seen {
     records: u64,
     holes: u64,
     /// How often a record was another connection's than the one before it.
-    turns: u64,
-    /// Who each connection said that it was, and how many places it had.
+    changes: u64,
+    /// Number that each connection gave itself, and how many places it had.
     written: Vec<(u64, u64)>,
 }
 
@@ -81,10 +81,10 @@ impl Seen {
         if self.written.len() as u64 != connections || self.records != records || self.holes > 0 {
             return Err(format!("{} records of {records}, {} holes: {:?}", self.records, self.holes, self.written));
         }
-        if self.turns < connections * 2 {
-            return Err(format!("the connections wrote one after the other: {} turns", self.turns));
+        if self.changes < connections * 2 {
+            return Err(format!("the connections wrote one after the other: {} changes", self.changes));
         }
-        Ok(format!("{} records of {connections} connections, {} turns", self.records, self.turns))
+        Ok(format!("{} records of {connections} connections, {} changes", self.records, self.changes))
     }
 }
 
@@ -96,9 +96,9 @@ fn writers<'a>(reader: &Reader<'a>, record: u64, records: u64) -> Result<Vec<Pro
 }
 
 /// How many records a writer has written, by its own count.
-fn records_of(said: &str) -> Result<u64, String> {
-    let said: Value = serde_json::from_str(said.trim()).map_err(|error| format!("{said:?}: {error}"))?;
-    said["records"].as_u64().ok_or(format!("no records in {said}"))
+fn records_of(report: &str) -> Result<u64, String> {
+    let report: Value = serde_json::from_str(report.trim()).map_err(|error| format!("{report:?}: {error}"))?;
+    report["records"].as_u64().ok_or(format!("no records in {report}"))
 }
 
 fn write_all(reader: Reader, record: u64, records: u64) -> Outcome {
@@ -137,7 +137,7 @@ fn counter(bench: &Bench, name: &str) -> Result<u64, String> {
     let stats = bench.lab.daemon.as_ref().ok_or("there is no daemon")?.ask("stats")?;
     let found = |host: &&Value| host["name"] == "server" || host["host"] == "server";
     let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
-    host["modules"]["log"][name].as_u64().ok_or(format!("opentoe stats knows nothing of logs: {host}"))
+    host["modules"]["log"][name].as_u64().ok_or(format!("opentoe stats has no logs: {host}"))
 }
 
 /// A log that has room for its connections' windows and not a byte more, and a reader that sleeps: the writers wait.
@@ -181,8 +181,8 @@ pub fn taken_over(bench: &Bench) -> Outcome {
     for _ in 0..3 {
         bench.session.until("records", || Ok(counter(bench, "records")? > 0))?;
         bench.session.pause(Duration::from_millis(200))?;
-        let (new, said) = daemon.take_over(bench.lab)?;
-        pauses.extend(said.rsplit_once("for ").map(|(_, pause)| pause.to_string()));
+        let (new, report) = daemon.take_over(bench.lab)?;
+        pauses.extend(report.rsplit_once("for ").map(|(_, pause)| pause.to_string()));
         daemons.push(new);
         for writer in &mut writers {
             writer.running().map_err(|error| format!("a writer, after a takeover: {error}"))?;
@@ -213,9 +213,9 @@ pub fn refused(bench: &Bench) -> Outcome {
         command.args([&address, &port, "1", record, records]);
         let mut reader = bench.session.spawn(command)?;
         ends_with_error(&mut reader)?;
-        let said = reader.stderr();
-        if !said.contains(&format!("toe_log_create: {reason}")) {
-            return Err(format!("{records} records of {record} bytes: {}", said.trim()));
+        let report = reader.stderr();
+        if !report.contains(&format!("toe_log_create: {reason}")) {
+            return Err(format!("{records} records of {record} bytes: {}", report.trim()));
         }
         words.push(reason);
     }

@@ -34,7 +34,7 @@ impl<'a> Host<'a> {
         serde_json::from_str(&self.toe(arguments)?).map_err(|error| error.to_string())
     }
 
-    /// Loads a shipped module, or one of the tests' own, and says how it is called.
+    /// Loads a shipped module, or one of the tests' own, and returns its name.
     fn load(&self, module: &str) -> Result<String, String> {
         let object = self.compile(module)?;
         let answer = self.json(&["load", &object])?;
@@ -58,7 +58,7 @@ impl<'a> Host<'a> {
         self.json(&["unload", module])
     }
 
-    /// Loads an object without starting a program for it, and says how it is called; `native:NAME` for one of Rust.
+    /// Loads an object without starting a program for it, and returns its name; `native:NAME` for one of Rust.
     pub(crate) fn load_object(&self, object: &str) -> Outcome {
         self.daemon.load_module(self.name, object)
     }
@@ -74,7 +74,7 @@ impl<'a> Host<'a> {
         let stats = self.daemon.ask("stats")?;
         let found = |host: &&Value| host["name"] == self.name || host["host"] == self.name;
         let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
-        host["modules"][module][name].as_u64().ok_or(format!("opentoe stats knows no {name}: {host}"))
+        host["modules"][module][name].as_u64().ok_or(format!("opentoe stats has no {name}: {host}"))
     }
 
     /// A module's figures.
@@ -88,10 +88,11 @@ impl<'a> Host<'a> {
         Ok(self.figures(module)?["verdicts"][verdict].as_u64().unwrap_or(0))
     }
 
-    /// Until the module gave this verdict, and a while more. Who talks may only be about to begin.
+    /// Until the module gave this verdict, and a while more. The sender may only be about to begin.
     fn goes_on_with(&self, module: &str, verdict: &str, while_more: Duration) -> Result<(), String> {
         let session = self.bench.session;
-        session.until(&format!("{module} to say {verdict} of a frame"), || Ok(self.verdict(module, verdict)? > 0))?;
+        session
+            .until(&format!("{module} to return {verdict} for a frame"), || Ok(self.verdict(module, verdict)? > 0))?;
         session.pause(while_more)
     }
 
@@ -129,7 +130,7 @@ pub(crate) fn null(bench: &Bench) -> Outcome {
     let segments: u64 =
         flows.as_array().into_iter().flatten().filter_map(|flow| flow["value"]["segments"].as_u64()).sum();
     if metered == 0 || segments != metered || passed < metered {
-        return Err(format!("null passed {passed} frames, the meter saw {metered} segments and tells of {segments}"));
+        return Err(format!("null passed {passed} frames, the meter saw {metered} segments and reports {segments}"));
     }
     let nanos = host.figures(&null)?["ns_per_frame"].clone();
     [null.as_str(), "classifier", "meter"].iter().try_for_each(|module| host.unload(module).map(drop))?;

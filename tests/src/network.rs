@@ -37,7 +37,7 @@ impl Namespace {
         ip(&[&["-netns", &self.name], arguments].concat())
     }
 
-    /// Gives a device an address of each version of IP, and sets it up. Nobody else is there who might have them.
+    /// Gives a device an address of each version of IP, and sets it up. Nothing else is there that might have them.
     pub fn configure(&self, device: &str, address: &str, v6: Ipv6Addr) -> Result<(), String> {
         self.ip(&["address", "add", address, "dev", device])?;
         self.ip(&["address", "add", &format!("{v6}/64"), "dev", device, "nodad"])?;
@@ -106,8 +106,8 @@ pub fn join(left: &Namespace, right: &Namespace, device: &str) -> Result<(), Str
 /// Removes the namespaces of drivers that were killed and could not.
 pub fn sweep() {
     for name in namespaces() {
-        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
-        let owner = rest.split('-').next().unwrap_or_default();
+        let Some(tag) = name.strip_prefix(PREFIX) else { continue };
+        let owner = tag.split('-').next().unwrap_or_default();
         if !std::path::Path::new("/proc").join(owner).exists() {
             let _ = ip(&["netns", "delete", &name]);
         }

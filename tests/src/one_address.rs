@@ -68,21 +68,21 @@ fn pair<'b>(
 }
 
 impl Pair<'_> {
-    /// What the client said, once both are done.
+    /// What the client printed, once both are done.
     fn end(&mut self) -> Result<String, String> {
-        let said = self.client.succeed()?;
+        let printed = self.client.succeed()?;
         self.server.succeed()?;
         if self.name == "iperf3" {
-            let line = said.lines().rfind(|line| line.contains("receiver")).ok_or(format!("iperf3: {said}"))?;
+            let line = printed.lines().rfind(|line| line.contains("receiver")).ok_or(format!("iperf3: {printed}"))?;
             return Ok(format!("iperf3 {}", line.split_whitespace().skip(6).take(2).collect::<Vec<_>>().join(" ")));
         }
-        Ok(format!("{} {}", self.name, result_line(self.name, &said)?))
+        Ok(format!("{} {}", self.name, result_line(self.name, &printed)?))
     }
 }
 
 /// A stream of sockets and WRITEs of both devices, at once, over each transport.
 pub(crate) fn beside_each_other(bench: &Bench) -> Outcome {
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for transport in TRANSPORTS {
         let server = format!("one-{}-server", transport.0);
         let listed = bench.session.run(command(bench, &server, "ibv_devices", &[])?)?;
@@ -97,9 +97,9 @@ pub(crate) fn beside_each_other(bench: &Bench) -> Outcome {
             pairs.push(pair(bench, transport, "ib_write_bw", &options, &options)?);
         }
         let ends: Result<Vec<String>, String> = pairs.iter_mut().map(Pair::end).collect();
-        said.push(format!("{}: {}", transport.0, ends?.join(", ")));
+        results.push(format!("{}: {}", transport.0, ends?.join(", ")));
     }
-    Ok(said.join("; "))
+    Ok(results.join("; "))
 }
 
 /// A file each way between a socket and a program of `toe_comm_*` of one host, by its own address.
@@ -152,7 +152,7 @@ struct Call {
     by: &'static str,
 }
 
-/// Who calls the listener: by each device in both orders, taken and refused, and from a ZeroNIC host alone.
+/// Calls of the listener: by each device in both orders, taken and refused, and from a ZeroNIC host alone.
 fn calls(transport: &str) -> Vec<Call> {
     let beside = format!("one-{transport}-client");
     let alone = format!("{transport}-client");
@@ -169,7 +169,7 @@ fn calls(transport: &str) -> Vec<Call> {
 
 /// One listener of any address takes the requests of both devices, each with the `verbs` of its own.
 pub(crate) fn one_listener_of_both_devices(bench: &Bench) -> Outcome {
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for transport in TRANSPORTS {
         let bench = &bench.on_another_port();
         let (server, address) = (format!("one-{}-server", transport.0), format!("10.79.0.{}", transport.1));
@@ -198,12 +198,12 @@ pub(crate) fn one_listener_of_both_devices(bench: &Bench) -> Outcome {
         if printed != expected {
             return Err(format!("the server printed:\n{printed}and not:\n{expected}"));
         }
-        said.push(format!("{}: {} calls", transport.0, calls.len()));
+        results.push(format!("{}: {} calls", transport.0, calls.len()));
     }
     for device in ["zeronic0", "toe0"] {
-        said.push(format!("rping by {device}: {}", rping(bench, device)?));
+        results.push(format!("rping by {device}: {}", rping(bench, device)?));
     }
-    Ok(said.join("; "))
+    Ok(results.join("; "))
 }
 
 /// `rping` to a server that listens on any address; the client uses one device.

@@ -47,13 +47,13 @@ struct Pair<'a, 'b> {
 
 /// The same over each transport.
 fn over_each(bench: &Bench, run: impl Fn(&Pair) -> Outcome) -> Outcome {
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for transport in TRANSPORTS {
         let pair = Pair { bench, transport };
         let over = |words: String| format!("{}: {words}", transport.0);
-        said.push(over(run(&pair).map_err(over)?));
+        results.push(over(run(&pair).map_err(over)?));
     }
-    Ok(said.join("; "))
+    Ok(results.join("; "))
 }
 
 impl<'b> Pair<'_, 'b> {
@@ -87,7 +87,7 @@ impl<'b> Pair<'_, 'b> {
         Ok(printed)
     }
 
-    /// perftest, with these options; what the client said last.
+    /// perftest, with these options; the last line of the client's output.
     fn perftest(&self, program: &str, options: &[&str]) -> Outcome {
         let bench = self.bench.on_another_port();
         let managed = options.contains(&"-R");
@@ -137,8 +137,8 @@ pub(crate) fn perftest(bench: &Bench) -> Outcome {
             ("ib_write_bw", &["-c", "UC", "-s", "65536", "-n", "100"]),
             ("ib_send_lat", &["-c", "UC", "-s", "64", "-n", "100"]),
         ];
-        let said: Result<Vec<String>, String> = all.into_iter().map(run).collect();
-        Ok(said?.join(", "))
+        let results: Result<Vec<String>, String> = all.into_iter().map(run).collect();
+        Ok(results?.join(", "))
     })
 }
 
@@ -159,13 +159,13 @@ pub(crate) fn datagrams(bench: &Bench) -> Outcome {
 /// UCX: its reliable transport makes its connections by datagrams.
 pub(crate) fn ucx(bench: &Bench) -> Outcome {
     over_each(bench, |pair| {
-        let mut said = Vec::new();
+        let mut results = Vec::new();
         for (transport, len) in [("rc_verbs,ud_verbs:aux", "65536"), ("ud_verbs", "4096")] {
             let latency = pair.ucx(transport, &["-t", "tag_lat", "-s", "8"])?;
             let rate = pair.ucx(transport, &["-t", "tag_bw", "-s", len])?;
-            said.push(format!("{transport} {latency}, {len} bytes {rate}"));
+            results.push(format!("{transport} {latency}, {len} bytes {rate}"));
         }
-        Ok(said.join(", "))
+        Ok(results.join(", "))
     })
 }
 

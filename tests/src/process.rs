@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often waiting looks again.
+/// Time between two polls of a wait.
 pub const TICK: Duration = Duration::from_millis(5);
 /// How long a program may take to end after SIGTERM. The kernel closes a TAP device behind all that waits for RCU
 /// (`rcu_barrier`), which took it more than three seconds once, beside two other cases.
 const GRACE: Duration = Duration::from_secs(15);
-/// Lines of a program's output that are shown when a case fails: the first ones, as who aborts says why before a long
-/// stack, and the last ones.
+/// Lines of a program's output that are shown when a case fails: the first ones, as a program that aborts prints the
+/// reason before a long stack, and the last ones.
 const HEAD: usize = 4;
 const TAIL: usize = 12;
 /// In the environment of everything that a session starts, so that the leak check finds what was left over.
@@ -222,7 +222,7 @@ impl Process<'_> {
         kill_process_group(self.pid(), signal).map_err(|error| format!("signal to {}: {error}", self.name))
     }
 
-    /// Ends it as an administrator would: SIGTERM, some patience, SIGKILL. An error if it needed the last.
+    /// Ends it as an administrator would: SIGTERM, a grace period, SIGKILL. An error if it needed the last.
     pub fn stop(&mut self) -> Result<(), String> {
         let _ = self.signal_all(Signal::TERM);
         let end = Instant::now() + GRACE;

@@ -39,7 +39,7 @@ fn attack(bench: &Bench, name: &str) -> Outcome {
     bench.session.until("the honest queue pairs' begin", || Ok(honest.stdout().contains("begun")))?;
     let own = own_memory(daemon)?;
     let mut hostile = program(bench, name, ATTACK)?;
-    let said = hostile.succeed().map_err(|error| format!("{error}: {}", hostile.stderr().trim()))?;
+    let attacked = hostile.succeed().map_err(|error| format!("{error}: {}", hostile.stderr().trim()))?;
     let grown = own_memory(daemon)?.saturating_sub(own);
     let meanwhile = operations(&mut honest)?;
     bystanders.have_ended()?;
@@ -51,7 +51,7 @@ fn attack(bench: &Bench, name: &str) -> Outcome {
     operations(&mut program(bench, "honest", "1")?).map_err(|error| format!("afterwards: {error}"))?;
     Ok(format!(
         "{}; others {meanwhile} operations in {ATTACK} s, {alone} in one alone; daemon +{grown} KiB",
-        said.trim()
+        attacked.trim()
     ))
 }
 
@@ -59,20 +59,21 @@ fn attack(bench: &Bench, name: &str) -> Outcome {
 fn program<'a>(bench: &Bench<'a>, attack: &str, seconds: &str) -> Result<Process<'a>, String> {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let host = if bench.lab.client.is_accelerated() { "client" } else { "server" };
-    let stranger = bench.lab.client.address.to_string();
+    let forger = bench.lab.client.address.to_string();
     // The bystanders' cores stay theirs.
     let nice = if attack == "honest" { "0" } else { "19" };
     let mut command = bench.lab.far.command("nice");
     command.args(["-n", nice, &beside("hostile"), "verbs", attack]).arg(daemon.socket());
-    command.args([host, "server", &stranger, seconds, &std::process::id().to_string()]);
+    command.args([host, "server", &forger, seconds, &std::process::id().to_string()]);
     bench.session.spawn(command)
 }
 
 /// How many operations an honest program compared.
 fn operations(honest: &mut Process) -> Result<u64, String> {
-    let said = honest.succeed().map_err(|error| format!("queue pairs noticed: {error}: {}", honest.stderr().trim()))?;
-    let word = said.lines().last().and_then(|line| line.split(' ').next()?.parse().ok());
-    word.filter(|count| *count > 0).ok_or(format!("an honest program said: {said}"))
+    let printed =
+        honest.succeed().map_err(|error| format!("queue pairs noticed: {error}: {}", honest.stderr().trim()))?;
+    let word = printed.lines().last().and_then(|line| line.split(' ').next()?.parse().ok());
+    word.filter(|count| *count > 0).ok_or(format!("an honest program printed: {printed}"))
 }
 
 /// A peer that sends frames with a wrong ICRC, number, key, address, length or opcode, and answers to nothing.
@@ -93,14 +94,14 @@ pub(crate) fn frames(bench: &Bench) -> Outcome {
     sender.args([&script, DEVICE, &address, &own, &port, &seed]).args(numbers);
     let mut sender = bench.session.spawn(sender)?;
     let sent = sender.succeed().map_err(|error| format!("{error}: {}", sender.stderr().trim()))?;
-    let said = target.succeed().map_err(|error| format!("{error}: {}", target.stderr().trim()))?;
+    let printed = target.succeed().map_err(|error| format!("{error}: {}", target.stderr().trim()))?;
     let operations = operations(&mut honest)?;
     bystanders.finish()?;
     let reasons =
         ["roce_header", "roce_icrc", "qp_unknown", "psn_ahead", "psn_duplicate", "response_stale", "group_unknown"];
     let names = daemon.drops_named(&reasons)?;
-    let said = said.lines().last().unwrap_or_default();
-    Ok(format!("{}; {said}; {names}; others {operations} operations (seed {seed})", sent.trim()))
+    let printed = printed.lines().last().unwrap_or_default();
+    Ok(format!("{}; {printed}; {names}; others {operations} operations (seed {seed})", sent.trim()))
 }
 
 /// `ib_write_bw` in both directions that will not end by itself, and is under way: server and client.
@@ -133,7 +134,7 @@ pub(crate) fn peer_killed(bench: &Bench) -> Outcome {
     ends_with_error(&mut client)?;
     let operations = operations(&mut honest)?;
     bystanders.finish()?;
-    Ok(format!("ib_write_bw said: {}; others {operations} operations", complaint(&client)))
+    Ok(format!("ib_write_bw printed: {}; others {operations} operations", complaint(&client)))
 }
 
 /// The daemon is killed under traffic: programs get errors, and end.
@@ -144,7 +145,7 @@ pub(crate) fn daemon_killed(bench: &Bench) -> Outcome {
     for program in [&mut server, &mut client] {
         ends_with_error(program)?;
     }
-    Ok(format!("ib_write_bw said: {}, {}", complaint(&server), complaint(&client)))
+    Ok(format!("ib_write_bw printed: {}, {}", complaint(&server), complaint(&client)))
 }
 
 /// A daemon with the same hosts may not take the place of one that has queue pairs, and that one goes on.
@@ -162,7 +163,7 @@ pub(crate) fn takeover_refused(bench: &Bench) -> Outcome {
 
 /// What a program of perftest complained of.
 fn complaint(process: &Process) -> String {
-    let said = process.stderr() + &process.stdout();
+    let output = process.stderr() + &process.stdout();
     let errors = |line: &&str| line.to_lowercase().contains("fail") || line.to_lowercase().contains("error");
-    said.lines().find(errors).unwrap_or("nothing").trim().to_string()
+    output.lines().find(errors).unwrap_or("nothing").trim().to_string()
 }

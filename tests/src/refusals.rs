@@ -1,4 +1,4 @@
-//! Refusals: one sentence that says what is wrong, the right exit status, and nothing started.
+//! Refusals: one sentence with what is wrong, the right exit status, and nothing started.
 use crate::daemon::beside;
 use crate::process::{Process, Session};
 use crate::report::Outcome;
@@ -11,7 +11,7 @@ use std::process::Command;
 pub struct Refusal {
     /// Its name, for the report and `--filter`.
     pub name: &'static str,
-    /// What is tried, and what must be said.
+    /// What is tried, and what must be printed.
     pub run: fn(&Session) -> Outcome,
 }
 
@@ -28,7 +28,7 @@ pub const ALL: &[Refusal] = &[
     Refusal { name: "opentoe run: no host of that name", run: no_host },
     Refusal { name: "opentoe run: no such program", run: no_program },
     Refusal { name: "attach: a host for other users", run: not_named },
-    Refusal { name: "opentoe xdp: by somebody who may only look", run: not_an_operator },
+    Refusal { name: "opentoe xdp: by a user who may only read", run: not_an_operator },
 ];
 
 const HOST: &str = "[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"a\"\naddress = \"10.78.1.2\"\n";
@@ -143,19 +143,19 @@ fn not_an_operator(session: &Session) -> Outcome {
     Ok(words)
 }
 
-/// Runs a command that must say one line on standard error, with all of `words` in it, and print nothing else.
+/// Runs a command that must print one line on standard error, with all of `words` in it, and print nothing else.
 fn refused(session: &Session, command: Command, status: i32, words: &[&str]) -> Outcome {
     let mut process = session.spawn(command)?;
     expect_status(&mut process, status)?;
-    let said = process.stderr();
-    let said = said.trim();
-    if let Some(missing) = words.iter().find(|word| !said.contains(**word)) {
-        return Err(format!("'{missing}' is not in: {said}"));
+    let errors = process.stderr();
+    let errors = errors.trim();
+    if let Some(missing) = words.iter().find(|word| !errors.contains(**word)) {
+        return Err(format!("'{missing}' is not in: {errors}"));
     }
-    if said.lines().count() != 1 || !process.stdout().is_empty() {
-        return Err(format!("it must say one line, and start nothing: {said}"));
+    if errors.lines().count() != 1 || !process.stdout().is_empty() {
+        return Err(format!("it must print one line, and start nothing: {errors}"));
     }
-    Ok(said.into())
+    Ok(errors.into())
 }
 
 fn expect_status(process: &mut Process, wanted: i32) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! One line for each case, and the count at the end.
+//! Report of a run: one line for each case, and the count at the end.
 use crate::process::Session;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -31,13 +31,13 @@ impl Report {
         }
         let head = format!("{name:<54} ");
         if !self.whole {
-            say(&head);
+            write(&head);
         }
         session.begin_case(limit);
         let begin = Instant::now();
         let outcome = run();
         let seconds = begin.elapsed().as_secs_f64();
-        let rest = match outcome {
+        let result = match outcome {
             Ok(words) => {
                 self.passed += 1;
                 format!("ok     {seconds:5.1} s  {words}\n")
@@ -47,7 +47,7 @@ impl Report {
                 format!("FAILED {seconds:5.1} s  {why}\n{}", session.excerpts())
             }
         };
-        say(&if self.whole { head + &rest } else { rest });
+        write(&if self.whole { head + &result } else { result });
     }
 
     /// Takes the count of another report.
@@ -70,7 +70,7 @@ impl Report {
 }
 
 /// In one piece.
-fn say(text: &str) {
+fn write(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -40,7 +40,7 @@ impl<'a> Services<'a> {
         self.echo.python_client("asyncio_echo.py", &["call", &self.echo.address(), &self.echo.port(), "2", "3"])?;
         match postgres::query(&self.postgres, "select 6 * 7")?.trim() {
             "42" => Ok(()),
-            other => Err(format!("PostgreSQL says that 6 * 7 is {other}")),
+            other => Err(format!("PostgreSQL computes 6 * 7 as {other}")),
         }
     }
 
@@ -121,8 +121,8 @@ pub(crate) fn connections(bench: &Bench) -> Outcome {
         let running = stream.ended()?.is_none_or(|status| status.success());
         let well = running && requests.ended()?.is_none();
         if !well {
-            let said = [&stream, &requests].map(|process| process.stderr());
-            return Err(format!("kill {round}: a client saw an error: {said:?}"));
+            let errors = [&stream, &requests].map(|process| process.stderr());
+            return Err(format!("kill {round}: a client saw an error: {errors:?}"));
         }
     }
     stream.succeed()?;
@@ -135,7 +135,7 @@ pub(crate) fn connections(bench: &Bench) -> Outcome {
     drop(redis);
     daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
     match complaints.lines().find(|line| line.contains("Error") || line.contains("reset")) {
-        Some(line) => Err(format!("redis-benchmark says {line}")),
+        Some(line) => Err(format!("redis-benchmark printed {line}")),
         None => Ok(format!("{KILLS} daemons killed; 1.5 GB each way and 20 clients of redis saw nothing of it")),
     }
 }
@@ -184,7 +184,7 @@ pub(crate) fn of_a_user(bench: &Bench) -> Outcome {
     drop(server);
     bench.session.until("the daemon's end", || Ok(socket_in(&place).is_err()))?;
     match complaints.lines().find(|line| line.contains("Error") || line.contains("reset")) {
-        Some(line) => Err(format!("redis-benchmark says {line}")),
+        Some(line) => Err(format!("redis-benchmark printed {line}")),
         None => Ok(format!("{KILLS} daemons killed; 10 clients of redis over 127.0.0.1 saw nothing of it")),
     }
 }

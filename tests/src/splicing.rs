@@ -45,19 +45,19 @@ impl<'a> Proxied<'a> {
         bench.python_client("joined.py", &["call", &bench.address(), &bench.port(), case, &number])
     }
 
-    /// Connections that the proxy joined, as it says itself.
+    /// Connections that the proxy joined, by its own report.
     pub(crate) fn spliced(&self) -> u64 {
-        number_after(&self.said_last(), "spliced").map_or(0, |number| number as u64)
+        number_after(&self.last_line(), "spliced").map_or(0, |number| number as u64)
     }
 
-    fn said_last(&self) -> String {
+    fn last_line(&self) -> String {
         self.proxy.stdout().lines().last().map(String::from).unwrap_or_default()
     }
 
     /// The proxy joined a pair at least. It prints that every 0.1 seconds.
     fn has_spliced(&self, bench: &Bench) -> Result<(), String> {
-        let joined = bench.session.until("the proxy to say that it spliced", || Ok(self.spliced() >= 1));
-        joined.map_err(|error| format!("{error}; it said: {}", self.said_last()))
+        let joined = bench.session.until("the proxy to report a splice", || Ok(self.spliced() >= 1));
+        joined.map_err(|error| format!("{error}; it printed: {}", self.last_line()))
     }
 }
 
@@ -87,8 +87,8 @@ pub fn everything(bench: &Bench) -> Outcome {
             (segments, passed) =
                 (host.counter("splice", "segments")?, host.counter("splice", "passed_by_control_plane")?);
         }
-        let said = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
-        words.push(said.trim().to_string());
+        let printed = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
+        words.push(printed.trim().to_string());
     }
     // How many of the short ones found a quiet moment before they ended is chance.
     proxied.has_spliced(bench)?;
@@ -107,9 +107,9 @@ pub fn lossy(bench: &Bench) -> Outcome {
         Link::TapServer => Some(bench.lab.near.lose_one_in_a_hundred()?),
         _ => None,
     };
-    let said = proxied.call(bench, "both", 100_000_000)?;
+    let printed = proxied.call(bench, "both", 100_000_000)?;
     proxied.has_spliced(bench)?;
-    Ok(format!("{}; the proxy: {}", said.trim(), proxied.said_last().trim()))
+    Ok(format!("{}; the proxy: {}", printed.trim(), proxied.last_line().trim()))
 }
 
 /// Bytes both ways without a pause over a path whose peers may send 4 MiB before they stop. The first attempt joins the
@@ -123,21 +123,21 @@ pub fn far(bench: &Bench) -> Outcome {
     let mut client = bench.client_in_background(PYTHON, &arguments)?;
     proxied.has_spliced(bench)?;
     std::fs::write(&go_on, "").map_err(|error| format!("{file}: {error}"))?;
-    let said = client.succeed()?;
-    match number_after(&proxied.said_last(), "copied_bytes")? as u64 {
-        0 => Ok(format!("{}, joined at the first attempt", said.trim())),
-        _ => Err(format!("an attempt to join gave up: {}", proxied.said_last())),
+    let printed = client.succeed()?;
+    match number_after(&proxied.last_line(), "copied_bytes")? as u64 {
+        0 => Ok(format!("{}, joined at the first attempt", printed.trim())),
+        _ => Err(format!("an attempt to join gave up: {}", proxied.last_line())),
     }
 }
 
-/// The proxy's sockets are nonblocking while it splices them: it works at a quiet moment, and otherwise says EAGAIN at
-/// once; then the proxy copies, and tries again.
+/// The proxy's sockets are nonblocking while it splices them. It works at a quiet moment, and otherwise returns EAGAIN
+/// at once; then the proxy copies, and tries again.
 pub fn at_once(bench: &Bench) -> Outcome {
     let proxied = Proxied::start_with(bench, &["at-once"])?;
     let mut words = Vec::new();
     for (case, number) in [("many", 200), ("both", 50_000_000)] {
-        let said = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
-        words.push(said.trim().to_string());
+        let printed = proxied.call(bench, case, number).map_err(|error| format!("{case}: {error}"))?;
+        words.push(printed.trim().to_string());
     }
     proxied.has_spliced(bench)?;
     words.push(format!("{} spliced", proxied.spliced()));
@@ -152,11 +152,11 @@ pub fn taken_over(bench: &Bench) -> Outcome {
     let (script, address) = (bench.files.path("joined.py"), bench.address());
     let mut client = bench.client_in_background(PYTHON, &[&script, "call", &address, &port, "both", "400000000"])?;
     proxied.has_spliced(bench)?;
-    let (mut said, mut daemons) = (Vec::new(), Vec::new());
+    let (mut results, mut daemons) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         bench.session.pause(MOMENT)?;
         let (new, words) = daemon.take_over(bench.lab)?;
-        said.push(words);
+        results.push(words);
         daemons.push(new);
         client.running()?;
         bench.session.pause(MOMENT)?;
@@ -165,7 +165,7 @@ pub fn taken_over(bench: &Bench) -> Outcome {
     let bytes = client.succeed()?;
     drop(proxied);
     daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
-    Ok(format!("{}; {}", bytes.trim(), said.join("; ")))
+    Ok(format!("{}; {}", bytes.trim(), results.join("; ")))
 }
 
 /// The proxy dies while its connections are joined: they go on to their end.

@@ -15,11 +15,11 @@ pub(crate) fn under_load(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
     let idle = bench.on_another_port();
     let echo = idle.python_server("asyncio_echo.py", &["serve", &idle.port()])?;
-    let (mut said, mut daemons) = (Vec::new(), Vec::new());
+    let (mut logs, mut daemons) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         bench.session.pause(Duration::from_millis(600))?;
         let (new, words) = daemon.take_over(bench.lab)?;
-        said.push(words);
+        logs.push(words);
         daemons.push(new);
         // New connections, to a server that was attached to the first daemon.
         bench.python_client("asyncio_echo.py", &["call", &idle.address(), &idle.port(), "4", "5"])?;
@@ -29,8 +29,8 @@ pub(crate) fn under_load(bench: &Bench) -> Outcome {
     server.succeed()?;
     drop(echo);
     daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
-    let pauses: Vec<&str> = said.iter().filter_map(|line| line.rsplit_once("for ")).map(|(_, pause)| pause).collect();
-    let first = said[0].split(';').next().unwrap_or_default();
+    let pauses: Vec<&str> = logs.iter().filter_map(|line| line.rsplit_once("for ")).map(|(_, pause)| pause).collect();
+    let first = logs[0].split(';').next().unwrap_or_default();
     Ok(format!("{first}; 3 GB each way and every request as sent; stood still for {}", pauses.join(", ")))
 }
 
@@ -40,8 +40,8 @@ pub(crate) fn refused(bench: &Bench) -> Outcome {
     let bystanders = Bystanders::start(bench)?;
     let socket = daemon.socket().display().to_string();
     let other = |host: &str| format!("socket = {socket:?}\n[[fabric]]\nname = \"lab\"\n[[host]]\n{host}\n");
-    let stranger = daemon.refuse_takeover(&other("name = \"stranger\"\naddress = \"10.78.0.9\""))?;
+    let unknown = daemon.refuse_takeover(&other("name = \"unknown\"\naddress = \"10.78.0.9\""))?;
     let moved = daemon.refuse_takeover(&other("name = \"server\"\naddress = \"10.78.0.9\""))?;
     bystanders.finish()?;
-    Ok(format!("{stranger}; {moved}"))
+    Ok(format!("{unknown}; {moved}"))
 }

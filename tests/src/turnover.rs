@@ -12,19 +12,20 @@ use std::mem::replace;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Turns in an ordinary run, where a command of its own makes more (`endurance modules`).
+/// Rounds in an ordinary run, where a command of its own makes more (`endurance modules`).
 const SHORT: usize = 200;
-/// How many more bytes the daemon may have allocated after all turns than after a tenth of them, however many they are.
+/// How many more bytes the daemon may have allocated after all rounds than after a tenth of them, however many they
+/// are.
 const MORE_HEAP: u64 = 256 << 10;
 /// How much more memory it may have, KiB, with what the allocator keeps at the ends of its arenas
 /// (`shm::reserve::allocated`).
 const GROWTH_KIB: u64 = 2048;
 /// Without load for so long, a thread has given its spare frames and the memory of its queues back (docs/MEMORY.md): it
 /// finds itself quiet two seconds after its work at most.
-const REST: Duration = Duration::from_millis(2500);
-/// So often it is looked whether it gives more back.
-const LOOKS: usize = 6;
-/// How many more mappings: native code that stayed would be one or two of each turn.
+const PAUSE: Duration = Duration::from_millis(2500);
+/// Measurements until it gives nothing more back.
+const MEASUREMENTS: usize = 6;
+/// How many more mappings: native code that stayed would be one or two of each round.
 const MORE_MAPPINGS: usize = 40;
 /// Bytes each way of a transfer during which modules come and go.
 const TRANSFER: &str = "200000000";
@@ -47,18 +48,18 @@ pub(crate) fn splice(bench: &Bench) -> Outcome {
 }
 
 /// As [`many`], so many times.
-pub(crate) fn many_times(bench: &Bench, turns: usize) -> Outcome {
+pub(crate) fn many_times(bench: &Bench, rounds: usize) -> Outcome {
     let host = Host::of(bench)?;
     let objects = [host.compile("null")?, host.compile("firewall")?, host.compile("classify")?, "native:meter".into()];
-    let turn = |at: usize| {
+    let round = |at: usize| {
         let loaded = host.load_object(&objects[at % objects.len()])?;
         host.take_out(&loaded)
     };
-    during_transfers(bench, turns, || Transfer::streams(bench), turn)
+    during_transfers(bench, rounds, || Transfer::streams(bench), round)
 }
 
 /// As [`vlan`], so many times.
-pub(crate) fn vlan_times(bench: &Bench, turns: usize) -> Outcome {
+pub(crate) fn vlan_times(bench: &Bench, rounds: usize) -> Outcome {
     let host = Host::of(bench)?;
     let objects = [host.compile("vlan_strip")?, host.compile("vlan_push")?];
     let load = |which: usize| {
@@ -68,30 +69,30 @@ pub(crate) fn vlan_times(bench: &Bench, turns: usize) -> Outcome {
     [0, 1].into_iter().try_for_each(load)?;
     let peer = VlanPeer::start(&host)?;
     // Without one of them nothing gets through in that direction: what is lost meanwhile is sent again.
-    let turn = |at: usize| {
+    let round = |at: usize| {
         host.take_out(["vlan_strip", "vlan_push"][at % 2])?;
         load(at % 2)?;
         bench.session.pause(MOMENT)
     };
-    let said = during_transfers(bench, turns, || Transfer::streams(bench), turn)?;
+    let report = during_transfers(bench, rounds, || Transfer::streams(bench), round)?;
     let (stripped, pushed) = (host.tagged("vlan_strip", "stripped")?, host.tagged("vlan_push", "pushed")?);
     peer.stop()?;
     ["vlan_strip", "vlan_push"].into_iter().try_for_each(|name| host.take_out(name))?;
-    Ok(format!("{said}; the last ones took {stripped} tags off and put {pushed} on"))
+    Ok(format!("{report}; the last ones took {stripped} tags off and put {pushed} on"))
 }
 
 /// As [`splice`], so many times. Without the module the control plane passes the segments of joined connections on.
-pub(crate) fn splice_times(bench: &Bench, turns: usize) -> Outcome {
+pub(crate) fn splice_times(bench: &Bench, rounds: usize) -> Outcome {
     let host = Host::of(bench)?;
     let proxied = Proxied::start(bench)?;
     let object = host.compile("splice")?;
-    let turn = |_| {
+    let round = |_| {
         host.take_out("splice")?;
         bench.session.pause(MOMENT)?;
         host.load_object(&object)?;
         bench.session.pause(MOMENT)
     };
-    let said = during_transfers(bench, turns, || proxied.transfer(bench), turn)?;
+    let report = during_transfers(bench, rounds, || proxied.transfer(bench), round)?;
     let (segments, passed) = (host.counter("splice", "segments")?, host.counter("splice", "passed_by_control_plane")?);
     if passed == 0 || segments <= passed {
         return Err(format!(
@@ -99,7 +100,7 @@ pub(crate) fn splice_times(bench: &Bench, turns: usize) -> Outcome {
         ));
     }
     Ok(format!(
-        "{said}; {} pairs joined: {segments} segments, {passed} of them by the control plane",
+        "{report}; {} pairs joined: {segments} segments, {passed} of them by the control plane",
         proxied.spliced()
     ))
 }
@@ -149,32 +150,32 @@ impl<'a> Proxied<'a> {
 /// daemon must have what it had.
 fn during_transfers<'a>(
     bench: &Bench<'a>,
-    turns: usize,
+    rounds: usize,
     mut start: impl FnMut() -> Result<Transfer<'a>, String>,
-    mut turn: impl FnMut(usize) -> Result<(), String>,
+    mut round: impl FnMut(usize) -> Result<(), String>,
 ) -> Outcome {
     let daemon = Host::of(bench)?.daemon;
     // What later turns use again has been made after the first ones.
-    let first = turns / 10;
-    let mut transfers = under_load(bench, 0..first, &mut start, &mut turn)?;
-    let before = Holds::at_rest(bench, daemon)?;
-    transfers += under_load(bench, first..turns, &mut start, &mut turn)?;
-    let grown = compare(&before, &Holds::at_rest(bench, daemon)?)?;
+    let first = rounds / 10;
+    let mut transfers = under_load(bench, 0..first, &mut start, &mut round)?;
+    let before = Holds::when_idle(bench, daemon)?;
+    transfers += under_load(bench, first..rounds, &mut start, &mut round)?;
+    let grown = compare(&before, &Holds::when_idle(bench, daemon)?)?;
     let bytes = TRANSFER.parse::<u64>().unwrap_or(0) / 1_000_000;
-    Ok(format!("{turns} times, during {transfers} transfers of {bytes} MB each way, all bytes right; {grown}"))
+    Ok(format!("{rounds} times, during {transfers} transfers of {bytes} MB each way, all bytes right; {grown}"))
 }
 
 /// These turns; how many transfers there were meanwhile.
 fn under_load<'a>(
     bench: &Bench<'a>,
-    mut turns: Range<usize>,
+    mut rounds: Range<usize>,
     start: &mut impl FnMut() -> Result<Transfer<'a>, String>,
-    turn: &mut impl FnMut(usize) -> Result<(), String>,
+    round: &mut impl FnMut(usize) -> Result<(), String>,
 ) -> Result<usize, String> {
     let Host { daemon, name: host, .. } = Host::of(bench)?;
     let mut bystanders = Bystanders::start(bench)?;
     let mut transfers = 0;
-    while !turns.is_empty() {
+    while !rounds.is_empty() {
         let mut transfer = start()?;
         // Connections may not be opened where nothing gets through; that those that are there go on is what is shown.
         let open = Bystanders::CONNECTIONS + transfer.connections;
@@ -183,10 +184,10 @@ fn under_load<'a>(
             Ok(ended || daemon.established(host)? >= open)
         })?;
         while transfer.client.ended()?.is_none() {
-            let Some(at) = turns.next() else { break };
-            turn(at).map_err(|error| format!("turn {at}: {error}"))?;
+            let Some(at) = rounds.next() else { break };
+            round(at).map_err(|error| format!("round {at}: {error}"))?;
         }
-        transfer.finish().map_err(|error| format!("transfer {transfers}, before turn {}: {error}", turns.start))?;
+        transfer.finish().map_err(|error| format!("transfer {transfers}, before round {}: {error}", rounds.start))?;
         transfers += 1;
         // They take some seconds; then new ones begin.
         if bystanders.have_ended()? {
@@ -208,12 +209,12 @@ struct Holds {
 }
 
 impl Holds {
-    /// After a rest, once it has become no less: under load, frames that wait in queues say more of the load than of
-    /// what is kept.
-    fn at_rest(bench: &Bench, daemon: &Daemon) -> Result<Holds, String> {
-        let mut last = Holds::after(REST, bench, daemon)?;
-        for _ in 0..LOOKS {
-            let next = Holds::after(REST, bench, daemon)?;
+    /// After a pause, once it has become no less: under load, frames that wait in queues show more of the load than of
+    /// what stays.
+    fn when_idle(bench: &Bench, daemon: &Daemon) -> Result<Holds, String> {
+        let mut last = Holds::after(PAUSE, bench, daemon)?;
+        for _ in 0..MEASUREMENTS {
+            let next = Holds::after(PAUSE, bench, daemon)?;
             if next.heap >= last.heap {
                 break;
             }
@@ -222,13 +223,13 @@ impl Holds {
         Ok(last)
     }
 
-    fn after(rest: Duration, bench: &Bench, daemon: &Daemon) -> Result<Holds, String> {
-        bench.session.pause(rest)?;
+    fn after(pause: Duration, bench: &Bench, daemon: &Daemon) -> Result<Holds, String> {
+        bench.session.pause(pause)?;
         let process = daemon.id();
         let failed = |error: std::io::Error| error.to_string();
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)?.count();
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).map_err(failed)?;
-        // Regions and doorbells of programs that just run are no matter of modules: the end of a case looks at those.
+        // Regions and doorbells of programs that just run are no matter of modules: the end of a case checks those.
         let mappings = maps.lines().filter(|line| !line.contains("memfd:")).count();
         let heap = daemon.ask("stats")?["heap_bytes"].as_u64().ok_or("opentoe stats --json has no heap_bytes")?;
         Ok(Holds { descriptors, mappings, heap, kib: own_memory(daemon)? })

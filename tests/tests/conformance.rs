@@ -37,12 +37,12 @@ struct Document {
 struct Requirement {
     id: String,
     section: String,
-    /// Where the identifier does not say it.
+    /// Where the identifier does not name it.
     level: Option<String>,
     text: String,
     no: Option<String>,
     partly: Option<String>,
-    /// Where one engine differs from what is said above.
+    /// Where one engine differs from the above.
     flextoe: Option<Reason>,
     laminar: Option<Reason>,
 }
@@ -191,7 +191,7 @@ fn engine_of(place: &str) -> Option<&'static str> {
 }
 
 impl Requirement {
-    /// What is said of one engine alone.
+    /// Entries of one engine alone.
     fn reason(&self, engine: &str) -> Option<&Reason> {
         match engine {
             "flextoe" => self.flextoe.as_ref(),
@@ -213,7 +213,7 @@ fn standing(requirement: &Requirement, cited: &Citations, engine: &str) -> Resul
     let partly = requirement.partly.is_some() || reason.is_some_and(|reason| reason.partly.is_some());
     match (no, code, tests) {
         (true, 0, _) => Ok("no"),
-        (true, ..) => Err(format!("is said not to be met by {engine}, and is cited")),
+        (true, ..) => Err(format!("is listed as not met by {engine}, and is cited")),
         (false, 0, _) if datapath => Ok(UNMARKED),
         (false, 0, _) => Err("is cited by no code (`Meets ...`)".into()),
         (false, _, 0) => Err(format!("is cited by no test (`Checks ...`) that {engine} runs")),
@@ -245,7 +245,7 @@ fn counted(counts: &BTreeMap<(&str, bool, &str), usize>, engine: &str) -> String
 }
 
 #[test]
-fn the_page_of_conformance_says_what_the_sources_say() {
+fn the_page_of_conformance_agrees_with_the_sources() {
     let (documents, mut citations) = (documents(), citations());
     let (mut tables, mut summary, mut wrong) = (String::new(), String::new(), Vec::new());
     for document in &documents {

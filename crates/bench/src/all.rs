@@ -10,7 +10,7 @@ use clap::{Args, Parser};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct ReportArguments {
     pub tables: Vec<PathBuf>,
 }
 
-/// Repetitions and seconds of a measurement where nobody says.
+/// Repetitions and seconds of a measurement by default.
 const PAIRS: u32 = 3;
 const SECONDS: f64 = 2.0;
 
@@ -47,7 +47,7 @@ struct Line {
     case: Case,
 }
 
-/// Measures all parts, writing each as soon as it is there; what fails is said and does not end the rest.
+/// Measures all parts, writing each as soon as it is there; what fails is reported and does not end the others.
 pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
     measure_parts(tools, &chosen(&arguments.only)?, &arguments.common, &arguments.directory)
 }
@@ -58,11 +58,16 @@ pub(crate) fn measure_parts(tools: &Tools, parts: &[&Part], common: &Common, dir
     let cases = parts.iter().map(|part| Ok((*part, case(part, common)?)));
     let cases = cases.collect::<Result<Vec<(&Part, Case)>, String>>()?;
     let seconds: f64 = cases.iter().map(|(_, case)| case.estimate()).sum();
-    tools.say(&format!("{} parts, about {:.0} minutes, into {}", cases.len(), seconds / 60.0, directory.display()));
+    tools.print_line(&format!(
+        "{} parts, about {:.0} minutes, into {}",
+        cases.len(),
+        seconds / 60.0,
+        directory.display()
+    ));
     let mut failed = Vec::new();
     for (part, case) in cases {
         if let Some(sentence) = case.lacks(tools) {
-            tools.say(&format!("{} is left out: {sentence}", part.name));
+            tools.print_line(&format!("{} is left out: {sentence}", part.name));
             continue;
         }
         let done = measure(&case, tools).and_then(|(report, _)| {
@@ -71,7 +76,7 @@ pub(crate) fn measure_parts(tools: &Tools, parts: &[&Part], common: &Common, dir
         });
         tools.stop.check()?;
         if let Err(sentence) = done {
-            tools.say(&format!("{} failed: {sentence}", part.name));
+            tools.print_line(&format!("{} failed: {sentence}", part.name));
             failed.push(format!("{}: {sentence}", part.name));
         }
     }
@@ -158,16 +163,18 @@ fn read(directory: &Path) -> Result<BTreeMap<String, Report>, String> {
 /// The goals for a terminal: two lines each, so that 80 columns are enough.
 fn text(rows: &[Row]) -> String {
     let mut lines = vec![["what", "goal", ""].map(String::from).to_vec()];
-    let mut said = Vec::new();
+    let mut measured = Vec::new();
     for row in rows {
         lines.push([row.goal.what, row.goal.goal, goals::verdict(row)].map(String::from).to_vec());
-        said.push(row.measured.clone().unwrap_or_default());
+        measured.push(row.measured.clone().unwrap_or_default());
     }
     let aligned = table(&lines);
     let mut text = String::new();
     for (at, line) in aligned.lines().enumerate() {
         text += &format!("{line}\n");
-        if let Some(measured) = at.checked_sub(1).and_then(|at| said.get(at)).filter(|said| !said.is_empty()) {
+        if let Some(measured) =
+            at.checked_sub(1).and_then(|at| measured.get(at)).filter(|measured| !measured.is_empty())
+        {
             text += &format!("    {measured}\n");
         }
     }

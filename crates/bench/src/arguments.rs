@@ -4,7 +4,7 @@ use clap::Args;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// What all cases take.
+/// Arguments of all cases.
 #[derive(Args, Debug, Clone)]
 pub struct Common {
     /// Seconds of each measurement
@@ -31,12 +31,12 @@ pub struct Common {
 }
 
 impl Common {
-    /// Seconds of each measurement; `usual` where nobody says.
+    /// Seconds of each measurement; `usual` by default.
     pub fn seconds(&self, usual: f64) -> f64 {
         self.duration.unwrap_or(if self.quick { 1.0 } else { usual })
     }
 
-    /// Where results go is there: better said before minutes of measuring than after.
+    /// Checks that the folder of results is there: an error is better before minutes of measuring than after.
     pub fn places(&self) -> Result<(), String> {
         for (option, file) in [("--json", &self.json), ("--csv", &self.csv)] {
             let folder = file.as_ref().and_then(|file| file.parent());
@@ -56,7 +56,7 @@ impl Common {
 /// A time that can be measured over.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
-    seconds.ok_or_else(|| "say seconds from 0.1 to 600".into())
+    seconds.ok_or_else(|| "give seconds from 0.1 to 600".into())
 }
 
 /// A list with commas between.
@@ -85,7 +85,7 @@ pub(crate) fn name_of<T: PartialEq>(way: &T, all: &[(&'static str, T)]) -> &'sta
     all.iter().find(|(_, known)| known == way).map_or("", |(name, _)| *name)
 }
 
-/// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is looked
+/// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is searched
 /// for.
 pub(crate) fn listed<T>(
     read: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,

@@ -51,7 +51,7 @@ fn misses(text: &str) -> Option<u64> {
     Some(["ILmr", "DLmr", "DLmw"].into_iter().filter_map(of).sum())
 }
 
-/// An error that says what to do where there is no valgrind.
+/// An error with what to do where there is no valgrind.
 pub(crate) fn is_there() -> Result<(), String> {
     let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
     let sentence = "instructions were not counted, because valgrind is missing: apt-get install valgrind";

@@ -1,4 +1,4 @@
-//! Curves of speed: one set-up over connections, message size or load, and what the papers say beside.
+//! Curves of speed: one set-up over connections, message size or load, and the papers' figures beside.
 use crate::cases::{incast_rdma, working_set};
 use crate::lab::Stack;
 use crate::plot::{Chart, Line, LineStyle, Unit, series};
@@ -66,7 +66,7 @@ fn lines(report: &Report, x: impl Fn(&Value) -> Option<f64>, y: impl Fn(&Run) ->
         let of = |at: usize| report.on(&setup, &all[at]).map(y).collect();
         let (mut points, spread) = series(all.len(), |at| x(&all[at]), of);
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Line { name: series_name(&setup), points, spread, colour, look: LineStyle::Full }
+        Line { name: series_name(&setup), points, spread, colour, stroke: LineStyle::Full }
     };
     report.setups().into_iter().enumerate().map(line).collect()
 }
@@ -82,7 +82,7 @@ fn beside(lines: &[Line], published: &[Published]) -> Vec<Line> {
         name: one.name.into(),
         points: linux.points.iter().map(|(x, y)| (*x, y * one.times_linux)).collect(),
         colour: 3 + at,
-        look: LineStyle::Reference,
+        stroke: LineStyle::Reference,
         ..Line::default()
     };
     published.iter().enumerate().map(multiple).collect()
@@ -92,7 +92,7 @@ fn connections(report: &Report) -> Chart {
     let mut lines = lines(report, of_point("conns"), |run| run.speed() / 1e3);
     lines.extend(beside(&lines, ECHO));
     let (name, points) = ("TAS on the test machine".into(), TAS.to_vec());
-    lines.push(Line { name, points, colour: 5, look: LineStyle::Reference, ..Line::default() });
+    lines.push(Line { name, points, colour: 5, stroke: LineStyle::Reference, ..Line::default() });
     chart("Echo of 64 B, one in flight, over connections", "connections", "thousand echoes a second", lines)
 }
 
@@ -157,7 +157,7 @@ fn offload_list(report: &Report) -> Chart {
     let median = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p50);
     let title = "A list in the memory of another host: median time to find a key";
     let unit = Unit::Time;
-    Chart { unit, ..chart(title, "elements looked at", "median time", lines(report, of_point("hops"), median)) }
+    Chart { unit, ..chart(title, "elements visited", "median time", lines(report, of_point("hops"), median)) }
 }
 
 fn short_messages(report: &Report) -> Chart {
@@ -175,8 +175,8 @@ fn write_size(report: &Report) -> Chart {
 /// Latency over the load that was offered: what was carried goes back where a stack is overloaded.
 fn load_latency(report: &Report) -> Chart {
     let offered = |point: &Value| Some(point["rate"].as_f64()? / 1e3);
-    let named = |lines: Vec<Line>, what: &str, look: LineStyle| {
-        let rename = |line: Line| Line { name: format!("{}, {what}", line.name), look, ..line };
+    let named = |lines: Vec<Line>, what: &str, stroke: LineStyle| {
+        let rename = |line: Line| Line { name: format!("{}, {what}", line.name), stroke, ..line };
         lines.into_iter().map(rename).collect::<Vec<_>>()
     };
     let latency = |run: &Run, pick: fn(&crate::sample::Latency) -> f64| run.latency_us.as_ref().map_or(f64::NAN, pick);
@@ -188,7 +188,7 @@ fn load_latency(report: &Report) -> Chart {
         [("published: Laminar, p50 (thesis fig. 5.9)", 18.0), ("published: FlexTOE, p50 (NSDI fig. 11)", 20.0)];
     for (at, (name, us)) in published.into_iter().enumerate() {
         let points = vec![(least, us), (most, us)];
-        all.push(Line { name: name.into(), points, colour: 4 + at, look: LineStyle::Reference, ..Line::default() });
+        all.push(Line { name: name.into(), points, colour: 4 + at, stroke: LineStyle::Reference, ..Line::default() });
     }
     let title = "Latency of an echo over the load, open loop";
     Chart { log_y: true, unit: Unit::Time, ..chart(title, "thousand echoes a second asked for", "latency", all) }

@@ -25,7 +25,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// What all cases take; it says where the library is.
+    /// What all cases take; it has the library's place.
     pub fn common(&self) -> Option<&Common> {
         match self {
             Verb::Measure(case) => Some(case.common()),

@@ -24,7 +24,7 @@ pub(crate) const fn curve(name: &'static str, words: &'static str) -> Part {
     Part { name, words, repeated: false }
 }
 
-/// All parts, in the order in which they are measured and a page shows them: sockets first, for most readers look for
+/// All parts, in the order in which they are measured and a page shows them: sockets first, which most readers need
 /// them, then disks, RDMA and ZeroNIC.
 pub(crate) const PARTS: &[Part] = &[
     part("echo-1", "echo --conns 1 --linux cubic,polling,one-core"),
@@ -64,7 +64,7 @@ pub(crate) const PARTS: &[Part] = &[
     curve("zeronic-loss", "zeronic --test loss"),
 ];
 
-/// What is good.
+/// Bound of a goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
     /// This or more.
@@ -75,7 +75,7 @@ pub(crate) enum Bound {
 
 /// A row of the table.
 pub(crate) struct Goal {
-    /// What is measured.
+    /// Measured quantity.
     pub what: &'static str,
     /// The goal in words.
     pub goal: &'static str,

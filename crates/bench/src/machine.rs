@@ -1,7 +1,7 @@
 //! Description of the machine, which figures depend on besides the program.
 use serde_json::{Value, json};
 
-/// `24684096 kB`, as the kernel says it.
+/// `24684096 kB`, as the kernel prints it.
 fn bytes(text: &str) -> Option<u64> {
     text.strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -1,4 +1,4 @@
-//! All cases: how each is measured, shown and drawn.
+//! Table of all cases: how each is measured, shown and drawn.
 use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
@@ -32,7 +32,7 @@ pub enum Case {
     Volume(volume::Arguments),
     /// Transfers of a KV cache by Mooncake, over TCP and RDMA, on one path and on two (SmartNS figure 17)
     KvCache(kv_cache::Arguments),
-    /// Many open connections with nothing to say: memory of each, CPU
+    /// Many idle connections: memory of each, CPU
     Idle(idle::Arguments),
     /// Instructions for a request, in the engine and in libtoe (needs valgrind)
     Instructions(instructions::Arguments),

@@ -1,4 +1,4 @@
-//! One HTML page of all reports, with everything it needs inside.
+//! HTML page of all reports, with everything it needs inside.
 use crate::goals::{PARTS, Row, verdict};
 use crate::measurement::{plots, shown};
 use crate::provenance::Provenance;

@@ -11,7 +11,7 @@ use plotters::style::{FontStyle, register_font};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// How a series is drawn.
+/// Line style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LineStyle {
     /// With marks.
@@ -35,7 +35,7 @@ pub(crate) struct Line {
     /// Colour, by its place in the palette: the same thing has the same colour in all charts.
     pub colour: usize,
     /// How it is drawn.
-    pub look: LineStyle,
+    pub stroke: LineStyle,
 }
 
 /// Places, and the least and the most there.
@@ -59,7 +59,7 @@ pub(crate) struct Chart {
     pub unit: Unit,
     /// No value can be beyond this.
     pub end: Option<f64>,
-    /// What is drawn.
+    /// Lines.
     pub lines: Vec<Line>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn series(
 }
 
 const SIZE: (u32, u32) = (820, 480);
-/// Easy to distinguish, also for those who see few colours (Okabe and Ito).
+/// Easy to distinguish, also for readers who see few colours (Okabe and Ito).
 const PALETTE: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -123,12 +123,12 @@ impl Chart {
     }
 
     fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
-        area.fill(&WHITE).map_err(said)?;
-        let below = area.margin(10, 0, 0, 0).titled(&self.title, (FONT, 19)).map_err(said)?;
+        area.fill(&WHITE).map_err(text)?;
+        let below = area.margin(10, 0, 0, 0).titled(&self.title, (FONT, 19)).map_err(text)?;
         let below = self.legend(&below)?;
         let mut builder = ChartBuilder::on(&below);
         builder.margin(12).x_label_area_size(46).y_label_area_size(76);
-        let mut chart = builder.build_cartesian_2d(self.axis_x(), self.axis_y()).map_err(said)?;
+        let mut chart = builder.build_cartesian_2d(self.axis_x(), self.axis_y()).map_err(text)?;
         let (place, value) = (|at: &f64| self.place(*at), |value: &f64| written(*value, self.unit));
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x).y_desc(&self.y).axis_desc_style((FONT, 15)).label_style((FONT, 14));
@@ -136,11 +136,11 @@ impl Chart {
         if !self.places.is_empty() {
             mesh.disable_x_mesh();
         }
-        mesh.draw().map_err(said)?;
+        mesh.draw().map_err(text)?;
         for (at, line) in self.lines.iter().enumerate() {
             if self.places.is_empty() { curve(&mut chart, line)? } else { self.bars(&mut chart, line, at)? }
         }
-        area.present().map_err(said)
+        area.present().map_err(text)
     }
 
     /// Draws a row or more of names under the title; returns what is left below.
@@ -151,27 +151,27 @@ impl Chart {
         let most = area.dim_in_pixel().0 as i32 - 24;
         let (mut x, mut y) = (24, 4);
         for line in &self.lines {
-            let (width, _) = area.estimate_text_size(&line.name, &style).map_err(said)?;
+            let (width, _) = area.estimate_text_size(&line.name, &style).map_err(text)?;
             if x > 24 && x + SAMPLE + width as i32 > most {
                 (x, y) = (24, y + ROW);
             }
             let middle = y + ROW / 2 - 2;
             if self.places.is_empty() {
                 let drawn: Vec<(i32, i32)> = (x..=x + SAMPLE - 6).map(|x| (x, middle)).collect();
-                match line.look {
+                match line.stroke {
                     LineStyle::Full => area.draw(&PathElement::new(drawn, line.style())),
-                    look => area.draw(&DashedPathElement::new(
+                    stroke => area.draw(&DashedPathElement::new(
                         drawn.iter().copied(),
-                        dash(look).0,
-                        dash(look).1,
+                        dash(stroke).0,
+                        dash(stroke).1,
                         line.style(),
                     )),
                 }
-                .map_err(said)?;
+                .map_err(text)?;
             } else {
-                area.draw(&Rectangle::new([(x, y + 3), (x + SAMPLE - 8, y + ROW - 6)], line.fill())).map_err(said)?;
+                area.draw(&Rectangle::new([(x, y + 3), (x + SAMPLE - 8, y + ROW - 6)], line.fill())).map_err(text)?;
             }
-            area.draw_text(&line.name, &style, (x + SAMPLE, y + 1)).map_err(said)?;
+            area.draw_text(&line.name, &style, (x + SAMPLE, y + 1)).map_err(text)?;
             x += SAMPLE + width as i32 + 18;
         }
         Ok(area.split_vertically(y + ROW + 2).1)
@@ -184,7 +184,7 @@ impl Chart {
         let bar = |(x, y): &(f64, f64)| {
             Rectangle::new([(x + left + width * 0.06, base), (x + left + width * 0.94, *y)], line.fill())
         };
-        chart.draw_series(line.points.iter().map(bar)).map_err(said)?;
+        chart.draw_series(line.points.iter().map(bar)).map_err(text)?;
         whiskers(chart, line, left + width / 2.0)
     }
 
@@ -216,27 +216,27 @@ impl Chart {
 
 type Drawn<'a, B> = ChartContext<'a, B, Cartesian2d<Axis, Axis>>;
 
-fn said(error: impl std::fmt::Display) -> String {
+fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 /// Length of dashes and of the gaps between them.
-fn dash(look: LineStyle) -> (i32, i32) {
-    if look == LineStyle::Reference { (2, 4) } else { (8, 5) }
+fn dash(stroke: LineStyle) -> (i32, i32) {
+    if stroke == LineStyle::Reference { (2, 4) } else { (8, 5) }
 }
 
 fn curve<B: DrawingBackend>(chart: &mut Drawn<'_, B>, line: &Line) -> Result<(), String> {
     let (points, style) = (line.points.iter().copied(), line.style());
-    match line.look {
-        LineStyle::Full => chart.draw_series(LineSeries::new(points.clone(), style)).map_err(said)?,
-        look => {
-            let (length, gap) = dash(look);
-            chart.draw_series(DashedLineSeries::new(points.clone(), length, gap, style)).map_err(said)?
+    match line.stroke {
+        LineStyle::Full => chart.draw_series(LineSeries::new(points.clone(), style)).map_err(text)?,
+        stroke => {
+            let (length, gap) = dash(stroke);
+            chart.draw_series(DashedLineSeries::new(points.clone(), length, gap, style)).map_err(text)?
         }
     };
-    if line.look != LineStyle::Reference {
-        let mark = if line.look == LineStyle::Full { line.colour().filled() } else { line.style() };
-        chart.draw_series(points.map(|point| Circle::new(point, 4, mark))).map_err(said)?;
+    if line.stroke != LineStyle::Reference {
+        let mark = if line.stroke == LineStyle::Full { line.colour().filled() } else { line.style() };
+        chart.draw_series(points.map(|point| Circle::new(point, 4, mark))).map_err(text)?;
     }
     whiskers(chart, line, 0.0)
 }
@@ -246,7 +246,7 @@ fn whiskers<B: DrawingBackend>(chart: &mut Drawn<'_, B>, line: &Line, right: f64
     let style = RGBColor(60, 60, 60).stroke_width(1);
     let whisker =
         |(x, [least, most]): &(f64, [f64; 2])| PathElement::new([(x + right, *least), (x + right, *most)], style);
-    chart.draw_series(line.spread.iter().map(whisker)).map_err(said).map(|_| ())
+    chart.draw_series(line.spread.iter().map(whisker)).map_err(text).map(|_| ())
 }
 
 impl Line {
@@ -255,11 +255,11 @@ impl Line {
     }
 
     fn style(&self) -> ShapeStyle {
-        self.colour().stroke_width(if self.look == LineStyle::Reference { 1 } else { 2 })
+        self.colour().stroke_width(if self.stroke == LineStyle::Reference { 1 } else { 2 })
     }
 
     fn fill(&self) -> ShapeStyle {
-        if self.look == LineStyle::Full { self.colour().filled() } else { self.colour().mix(0.45).filled() }
+        if self.stroke == LineStyle::Full { self.colour().filled() } else { self.colour().mix(0.45).filled() }
     }
 }
 
@@ -302,9 +302,9 @@ mod tests {
 
     #[test]
     fn lines_have_marks_and_references_none() {
-        let look = LineStyle::Reference;
+        let stroke = LineStyle::Reference;
         let mut chart = Chart { lines: vec![line("a", &[(1.0, 5.0), (100.0, 50.0)])], ..Chart::default() };
-        chart.lines.push(Line { look, ..line("b", &[(1.0, 7.0), (100.0, 7.0)]) });
+        chart.lines.push(Line { stroke, ..line("b", &[(1.0, 7.0), (100.0, 7.0)]) });
         let svg = chart.svg().unwrap();
         assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
     }

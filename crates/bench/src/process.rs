@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often something is looked at again while waiting.
+/// Time between two polls while waiting.
 const STEP: Duration = Duration::from_millis(5);
 
 /// The user asked the measurement to end.
@@ -51,14 +51,14 @@ impl Stop {
     pub fn until(
         &self,
         what: &str,
-        patience: Duration,
+        limit: Duration,
         mut so: impl FnMut() -> Result<bool, String>,
     ) -> Result<(), String> {
         let begin = Instant::now();
         while !so()? {
             self.check()?;
-            if begin.elapsed() > patience {
-                return Err(format!("{what}: nothing within {} s", patience.as_secs()));
+            if begin.elapsed() > limit {
+                return Err(format!("{what}: nothing within {} s", limit.as_secs()));
             }
             sleep(STEP);
         }
@@ -135,18 +135,18 @@ impl Process {
     }
 
     /// Asks it to end, and waits until it has.
-    pub fn end(mut self, stop: &Stop, patience: Duration) -> Result<(), String> {
+    pub fn end(mut self, stop: &Stop, limit: Duration) -> Result<(), String> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)
             .map_err(|e| format!("cannot end {}: {e}", self.name))?;
-        stop.until(&format!("the end of {}", self.name), patience, || {
+        stop.until(&format!("the end of {}", self.name), limit, || {
             self.child.try_wait().map(|status| status.is_some()).map_err(|e| e.to_string())
         })
     }
 
     /// Waits for its end, and returns its output where it succeeded.
-    pub fn finish(mut self, stop: &Stop, patience: Duration) -> Result<String, String> {
+    pub fn finish(mut self, stop: &Stop, limit: Duration) -> Result<String, String> {
         let mut status = None;
-        stop.until(&self.name.clone(), patience, || {
+        stop.until(&self.name.clone(), limit, || {
             status = self.child.try_wait().map_err(|e| e.to_string())?;
             Ok(status.is_some())
         })?;

@@ -2,7 +2,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where a report comes from.
+/// Provenance of a report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Provenance {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_where_it_comes_from() {
+    fn a_report_has_its_provenance() {
         let own = Provenance::now();
         assert!(own.date.is_some() && own.command.starts_with("opentoe") && !own.version.is_empty());
         let quick = Provenance { command: "opentoe bench echo --quick".into(), ..own };

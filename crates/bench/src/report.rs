@@ -60,7 +60,7 @@ impl Run {
         }
     }
 
-    /// An empty measurement on a set-up; whoever repeats it says which repetition it is.
+    /// An empty measurement on a set-up; the caller numbers its repetitions.
     pub fn on(setup: &Setup, point: &Value) -> Run {
         let engine = (setup.stack == Stack::Opentoe).then(|| setup.engine.into());
         Run { engine, setup: setup.name(), ..Run::new(setup.stack, 0, point) }
@@ -97,7 +97,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one; the machine is looked at now.
+    /// An empty one; the machine is examined now.
     pub fn new(case: &str, params: Value) -> Report {
         let provenance = Provenance::now();
         let machine = machine::facts();
@@ -106,7 +106,7 @@ impl Report {
 
     /// Notes what could not be measured; the rest goes on.
     pub fn fail(&mut self, tools: &Tools, sentence: String) {
-        tools.say(&format!("failed: {sentence}"));
+        tools.print_line(&format!("failed: {sentence}"));
         self.failures.push(sentence);
     }
 

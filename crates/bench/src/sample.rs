@@ -2,7 +2,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What a client prints at its end (`apps/load.h`).
+/// Last output of a client (`apps/load.h`).
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Printed {
     /// Seconds measured.
@@ -23,7 +23,7 @@ pub(crate) struct Printed {
     pub max_ns: u64,
 }
 
-/// Latencies in microseconds; not a number, `null` in JSON, where the program that measures does not say.
+/// Latencies in microseconds; not a number, `null` in JSON, where the program that measures has none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Median.
@@ -70,7 +70,7 @@ impl Sample {
         let mut sum = Sample { seconds: 0.0, ops: 0, cpu_s: 0.0, errors: 0, per_connection: Vec::new(), latencies };
         for text in printed {
             let last = text.trim().lines().last().unwrap_or_default();
-            let one: Printed = serde_json::from_str(last).map_err(|e| format!("the client said {text}: {e}"))?;
+            let one: Printed = serde_json::from_str(last).map_err(|e| format!("the client printed {text}: {e}"))?;
             sum.seconds = one.seconds;
             sum.ops += one.ops;
             sum.cpu_s += one.cpu_s;

@@ -1,8 +1,8 @@
-//! Real servers and the clients that people load them with: how they are started, and what they say.
+//! Real servers and the clients that people load them with: their command lines, and their reports.
 use serde_json::Value;
 use std::path::Path;
 
-/// What a client of these says: requests a second and latencies in microseconds, as far as it reports them.
+/// Report of a client: requests a second and latencies in microseconds, as far as it reports them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClientReport {
     /// Requests answered a second.
@@ -11,7 +11,7 @@ pub struct ClientReport {
     pub p50_us: f64,
     /// 99 %.
     pub p99_us: f64,
-    /// The largest, where it is said.
+    /// The largest, where it is printed.
     pub max_us: f64,
 }
 
@@ -60,7 +60,7 @@ pub fn redis_benchmark_report(output: &str) -> Result<ClientReport, String> {
         [ops_per_s, _, _, p50, _, p99, max] => {
             Ok(ClientReport { ops_per_s, p50_us: p50 * 1000.0, p99_us: p99 * 1000.0, max_us: max * 1000.0 })
         }
-        _ => Err(format!("redis-benchmark said {output}")),
+        _ => Err(format!("redis-benchmark printed {output}")),
     }
 }
 
@@ -70,7 +70,7 @@ pub fn wrk_report(output: &str) -> Result<ClientReport, String> {
         return Err(format!("wrk met errors: {output}"));
     }
     let after = |word: &str| output.lines().find_map(|line| line.trim().strip_prefix(word)).map(str::trim);
-    let said = || {
+    let parse = || {
         // "Latency   1.50ms  2.10ms  20.11ms  90.00%": average, deviation, most, share within the deviation.
         let most = output.lines().find_map(|line| line.trim().strip_prefix("Latency  "));
         let most = most.and_then(|rest| microseconds(rest.split_whitespace().nth(2)?));
@@ -81,7 +81,7 @@ pub fn wrk_report(output: &str) -> Result<ClientReport, String> {
             max_us: most.unwrap_or(f64::NAN),
         })
     };
-    said().ok_or_else(|| format!("wrk said {output}"))
+    parse().ok_or_else(|| format!("wrk printed {output}"))
 }
 
 /// fio with blocks at random places of a disk of `megabytes`; `point` has `depth` and `size`.
@@ -99,10 +99,10 @@ pub fn fio(uri: &str, kind: &str, seconds: f64, megabytes: u64, point: &Value) -
 /// Rate and completion latencies of fio's report.
 pub fn fio_report(output: &str, kind: &str) -> Result<ClientReport, String> {
     let json = output.find('{').map_or("", |at| &output[at..]);
-    let report: Value = serde_json::from_str(json).map_err(|error| format!("fio said {output}: {error}"))?;
+    let report: Value = serde_json::from_str(json).map_err(|error| format!("fio printed {output}: {error}"))?;
     let (job, side) = (&report["jobs"][0], &report["jobs"][0][kind]);
     let latency = &side["clat_ns"];
-    let said = || {
+    let parse = || {
         let us = |value: &Value| Some(value.as_f64()? / 1000.0);
         Some(ClientReport {
             ops_per_s: side["iops"].as_f64().filter(|iops| *iops > 0.0 && job["error"] == 0)?,
@@ -111,7 +111,7 @@ pub fn fio_report(output: &str, kind: &str) -> Result<ClientReport, String> {
             max_us: us(&latency["max"])?,
         })
     };
-    said().ok_or_else(|| format!("fio said {output}"))
+    parse().ok_or_else(|| format!("fio printed {output}"))
 }
 
 fn microseconds(text: &str) -> Option<f64> {
@@ -134,12 +134,12 @@ mod tests {
         let redis = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
                      \"p99_latency_ms\",\"max_latency_ms\"\n\
                      \"GET\",\"126582.27\",\"0.236\",\"0.088\",\"0.231\",\"0.327\",\"0.431\",\"1.503\"\n";
-        let said = ClientReport { ops_per_s: 126_582.27, p50_us: 231.0, p99_us: 431.0, max_us: 1503.0 };
-        assert_eq!(redis_benchmark_report(redis), Ok(said));
+        let expected = ClientReport { ops_per_s: 126_582.27, p50_us: 231.0, p99_us: 431.0, max_us: 1503.0 };
+        assert_eq!(redis_benchmark_report(redis), Ok(expected));
         let wrk = "    Latency   513.00us  100.00us   2.50ms   90.00%\n  Latency Distribution\n     50%  513.00us\n\
                    75%    0.6ms\n     90%  0.7ms\n     99%    1.50ms\nRequests/sec:  48211.22\nTransfer/sec:  11.59MB\n";
-        let said = ClientReport { ops_per_s: 48_211.22, p50_us: 513.0, p99_us: 1500.0, max_us: 2500.0 };
-        assert_eq!(wrk_report(wrk), Ok(said));
+        let expected = ClientReport { ops_per_s: 48_211.22, p50_us: 513.0, p99_us: 1500.0, max_us: 2500.0 };
+        assert_eq!(wrk_report(wrk), Ok(expected));
         assert!(wrk_report("  Socket errors: connect 0, read 5").is_err());
         assert!(redis_benchmark_report("Could not connect").is_err());
     }
@@ -149,8 +149,8 @@ mod tests {
         let fio = r#"fio: connected to NBD server
             {"jobs": [{"error": 0, "write": {"iops": 1000.5, "clat_ns": {"max": 9000, "percentile": {"50.000000": 2500,
             "99.000000": 7000}}}}]}"#;
-        let said = ClientReport { ops_per_s: 1000.5, p50_us: 2.5, p99_us: 7.0, max_us: 9.0 };
-        assert_eq!(fio_report(fio, "write"), Ok(said));
+        let expected = ClientReport { ops_per_s: 1000.5, p50_us: 2.5, p99_us: 7.0, max_us: 9.0 };
+        assert_eq!(fio_report(fio, "write"), Ok(expected));
         assert!(fio_report(&fio.replace("\"error\": 0", "\"error\": 5"), "write").is_err());
         assert!(fio_report("fio: no such host", "write").is_err() && fio_report(fio, "read").is_err());
     }

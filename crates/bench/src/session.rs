@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const INSIDE: &str = "TOE_BENCH_SESSION";
 
 /// Runs this program again in a session of its own and waits for it; `None` where it is in one already. What goes
-/// wrong there, it says itself.
+/// wrong there, it reports itself.
 pub fn enter() -> Option<Result<(), String>> {
     if std::env::var_os(INSIDE).is_some() {
         favour(std::process::id());

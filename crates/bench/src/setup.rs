@@ -25,7 +25,7 @@ pub struct Stacks {
     pub linux: String,
 }
 
-/// How the two ends are joined, and which of them are on OpenTOE.
+/// Links of the two ends, and which of them are on OpenTOE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
     /// Both, on two hosts.
@@ -36,7 +36,7 @@ pub enum Port {
     Tap(TapEnd),
 }
 
-/// What can be chosen on Linux.
+/// Choices on Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinuxMode {
     /// CUBIC, the fastest here.
@@ -68,7 +68,7 @@ pub struct Setup {
     pub way: LinuxMode,
 }
 
-/// What a case needs of a lab.
+/// Needs of a case from a lab.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Needs {
     /// Connections of one program, at most.
@@ -98,7 +98,7 @@ impl Stacks {
     }
 }
 
-/// Without BBR where the kernel has none, unless nothing else is asked for: then the kernel says it.
+/// Without BBR where the kernel has none, unless nothing else is asked for: then the kernel reports it.
 fn offered(ways: Vec<LinuxMode>, bbr: impl Fn() -> bool) -> Vec<LinuxMode> {
     let all = !ways.contains(&LinuxMode::Bbr) || ways.len() == 1 || bbr();
     ways.into_iter().filter(|way| all || *way != LinuxMode::Bbr).collect()
@@ -194,7 +194,7 @@ impl LinuxMode {
     }
 }
 
-/// What a set-up is called in pictures: `flextoe fabric` is OpenTOE, `linux cubic` is Linux, others say what differs.
+/// What a set-up is called in pictures: `flextoe fabric` is OpenTOE, `linux cubic` is Linux, others have what differs.
 pub(crate) fn series_name(setup: &str) -> String {
     let named = |kind: &EngineKind| setup.split(' ').next() == Some(kind.name());
     let engine = match EngineKind::ALL.iter().find(|kind| named(kind)) {

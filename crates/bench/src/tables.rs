@@ -36,7 +36,7 @@ pub(crate) fn write(page: &Path, reports: &BTreeMap<String, Report>, rows: &[Row
     Ok(written)
 }
 
-/// What became of a page's tables.
+/// Result of an update of a page's tables.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Written {
     /// Tables that were written.

@@ -24,7 +24,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Looks for everything; the error says what to build.
+    /// Finds everything; the error has what to build.
     pub fn find(library: PathBuf) -> Result<Tools, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("opentoe bench makes network namespaces of its own, which needs root (sudo)".into());
@@ -41,7 +41,7 @@ impl Tools {
         self.apps.join(name).display().to_string()
     }
 
-    /// Path of one of the examples that are counted, where they are built. The error says how they are.
+    /// Path of one of the examples that are counted, where they are built. The error has the command for that.
     pub fn example(&self, name: &str) -> Result<String, String> {
         let directory = Path::new(&self.toe).parent().unwrap_or(Path::new("/"));
         let places = ["examples", "../examples", "../lib/opentoe/examples", "../libexec/opentoe"];
@@ -91,7 +91,7 @@ impl Tools {
     }
 
     /// A line of progress.
-    pub fn say(&self, line: &str) {
+    pub fn print_line(&self, line: &str) {
         eprintln!("bench: {:4.0} s  {line}", self.begin.elapsed().as_secs_f64());
     }
 }

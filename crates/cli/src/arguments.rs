@@ -99,7 +99,7 @@ Examples:
     /// Stream tracepoints: what happens inside, as it happens
     #[command(after_help = "PATTERN is a name, in which * and ? stand for any characters, or a part such as
 flextoe.protocol; all where there is none. One line a record: time in UTC, host, flow with its addresses, name, arguments.
-What was turned on is off again when this ends, however it ends. A reader that is too slow misses records, is told how
+What was turned on is off again when this ends, however it ends. A reader that is too slow misses records, is shown how
 many, and holds nobody up. docs/TRACEPOINTS.md explains all tracepoints.
 
 Examples:
@@ -111,7 +111,7 @@ Examples:
     /// Capture frames as they pass, with what became of each
     #[command(
         after_help = "FILTER is tcpdump's language (man pcap-filter). Without --write one line a frame is printed:
-time in UTC, host, direction, the packet with absolute sequence numbers, and in brackets its flow, who decided about it,
+time in UTC, host, direction, the packet with absolute sequence numbers, and in brackets its flow, the module,
 and what became of it. Frames are captured where they leave the data-path, so those that it dropped are there too, with
 the reason; what the emulated network dropped comes from an interface of its own. Checksums that are left to the port
 are completed in the copy. Ends on Ctrl-C; exit status 2 where the filter does not parse.
@@ -123,7 +123,7 @@ Examples:
   opentoe pcap -w - 'tcp[tcpflags] & tcp-rst != 0' | wireshark -k -i -"
     )]
     Pcap(PcapArguments),
-    /// Add modules to the data-path of a running daemon, look at them, take them out
+    /// Add modules to the data-path of a running daemon, list them, take them out
     #[command(
         after_help = "A module is an eBPF object made by clang (SEC(\"xdp\") or SEC(\"xdp.frags\") for received frames,
 SEC(\"xdp/devmap\") for frames that leave), or one that is built in: native:meter, native:classifier. Changes take
@@ -137,7 +137,7 @@ Examples:
   opentoe xdp unload firewall"
     )]
     Xdp(XdpArguments),
-    /// Load functions that run beside the transport of verbs, and look at them
+    /// Load functions that run beside the transport of verbs, and list them
     #[command(after_help = "An engine is started by the program opentoe-offload; docs/OFFLOAD.md has everything.
 
 Examples:
@@ -145,7 +145,7 @@ Examples:
   opentoe offload ls
   opentoe offload unload list")]
     Offload(OffloadArguments),
-    /// Check P4 programs for match-action pipelines, run changed ones, and look into their registers
+    /// Check P4 programs for match-action pipelines, run changed ones, and show their registers
     P4(P4Arguments),
     /// Replay or search simulated faults by seed
     #[command(
@@ -230,7 +230,7 @@ pub(crate) struct RunArguments {
     /// each program needs it: static programs and those in Go the latter, all others the former
     #[arg(long, value_name = "LAYER", value_parser = attach::LAYERS, default_value = attach::AUTO)]
     pub intercept: String,
-    /// Show the host's RDMA device below /sys/class/infiniband, for programs that look there themselves (ibstat)
+    /// Show the host's RDMA device below /sys/class/infiniband, for programs that read it themselves (ibstat)
     #[arg(long)]
     pub sysfs: bool,
     /// The same, in the namespace that was made for it
@@ -243,7 +243,7 @@ pub(crate) struct RunArguments {
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,
-    /// Say nothing about the daemon that was started or joined
+    /// Print nothing about the daemon that was started or joined
     #[arg(long, short)]
     pub quiet: bool,
     #[command(flatten)]
@@ -325,7 +325,7 @@ pub(crate) struct TraceArguments {
     /// Which tracepoints
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
-    /// List tracepoints, with what they say, instead
+    /// List tracepoints, with their meaning, instead
     #[arg(long)]
     pub list: bool,
     /// Only this host
@@ -399,7 +399,7 @@ fn interval(word: &str) -> Result<f64, String> {
 pub(crate) struct PcapArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
-    /// Which frames, in tcpdump's language; all where it is not said
+    /// Which frames, in tcpdump's language; all by default
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
     /// Write to this file (pcapng), or with - to standard output
@@ -481,7 +481,7 @@ Examples:
     },
     /// List modules: where they stand, frames seen, time for each, verdicts
     Ls,
-    /// Look into a module's maps, and change them
+    /// Show a module's maps, and change them
     #[command(
         after_help = "Keys and values are written as numbers, as IPv4 addresses or prefixes, as bytes in hexadecimal
 (0x0a000001), or as JSON by the names in the module's source; members that are left out keep what they had.
@@ -560,7 +560,7 @@ pub(crate) struct SimArguments {
 pub(crate) struct DoctorArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
-    /// Say of this program, beforehand, what will run on OpenTOE and what will not
+    /// Report of this program, beforehand, what will run on OpenTOE and what will not
     #[arg(value_name = "PROGRAM")]
     pub program: Option<OsString>,
     /// libtoe.so, where it is not beside this program

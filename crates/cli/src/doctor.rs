@@ -3,7 +3,7 @@ use crate::arguments::DoctorArguments;
 use crate::ls::list;
 use crate::program::{self, Kind, Remark, program_path};
 use crate::run::find_program;
-use crate::table::{Table, green, red, say, say_json, yellow};
+use crate::table::{Table, green, print_json, print_line, red, yellow};
 use crate::{library, locate, private, units};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -49,7 +49,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
 fn report(findings: &[Finding], as_json: bool) {
     if as_json {
         let lines = findings.iter().map(|one| json!({ "what": one.what, "state": one.state.name(), "text": one.text }));
-        return say_json(&lines.collect());
+        return print_json(&lines.collect());
     }
     let mut table = Table::new(&["state", "what", "finding"]);
     findings.iter().for_each(|one| table.row([one.state.painted(), one.what.into(), one.text.clone()]));
@@ -57,13 +57,13 @@ fn report(findings: &[Finding], as_json: bool) {
     let count = |state| findings.iter().filter(|one| one.state == state).count();
     let (warnings, missing) = (count(State::Warn), count(State::Missing));
     let warnings = units::several(warnings, "warning");
-    say(&format!("\n{} ok, {warnings}, {missing} missing", count(State::Ok)));
+    print_line(&format!("\n{} ok, {warnings}, {missing} missing", count(State::Ok)));
 }
 
-/// What a program's file says of how it will run; fails where it will not run on OpenTOE.
+/// How a program will run, by its file; fails where it will not run on OpenTOE.
 fn of_program(program: &OsString, as_json: bool) -> Result<(), String> {
     let path = find_program(program)?;
-    let remarks = program::look(&path)?;
+    let remarks = program::inspect(&path)?;
     let finding = |remark: &Remark| match remark.kind {
         Kind::Fine => ok(remark.what, remark.text.clone()),
         Kind::Partly => warn(remark.what, remark.text.clone()),

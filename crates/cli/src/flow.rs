@@ -1,11 +1,11 @@
 //! A connection in sentences.
-use crate::table::{cell, say};
+use crate::table::{cell, print_line};
 use crate::units::several;
 use serde_json::Value;
 
 /// What a connection is doing and what limits it.
 pub(crate) fn explain(flow: &Value) {
-    say(&format!("{} to {}, {}", cell(&flow["local"]), cell(&flow["remote"]), cell(&flow["state"])));
+    print_line(&format!("{} to {}, {}", cell(&flow["local"]), cell(&flow["remote"]), cell(&flow["state"])));
     let figure = |name: &str| flow["figures"][name].as_u64().unwrap_or(0);
     let (unsent, outstanding) = (figure("unsent"), figure("outstanding"));
     let (window, cwnd) = (figure("snd_wnd"), flow["cwnd"].as_u64().unwrap_or(0));
@@ -24,10 +24,10 @@ pub(crate) fn explain(flow: &Value) {
         }
         _ => format!("{unsent} bytes are about to be sent"),
     };
-    say(&format!("  {limit}"));
-    received(flow).iter().for_each(|line| say(line));
-    referred(flow).iter().for_each(|line| say(line));
-    losses(flow).iter().for_each(|line| say(line));
+    print_line(&format!("  {limit}"));
+    received(flow).iter().for_each(|line| print_line(line));
+    referred(flow).iter().for_each(|line| print_line(line));
+    losses(flow).iter().for_each(|line| print_line(line));
 }
 
 /// How received bytes came into the program's memory, and why so (docs/ZERONIC.md, "Direct receives").

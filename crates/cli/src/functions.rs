@@ -1,5 +1,5 @@
 //! Offload functions of hosts, for `opentoe ls`, `stats` and `why`: what their engines report to the daemon.
-use crate::table::{Table, cell, list, say, thousands};
+use crate::table::{Table, cell, list, print_line, thousands};
 use crate::units::{self, several};
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub(crate) fn stats(host: &Value) {
         let operations = several(waits, "DMA operation");
         let pid = cell(&engine["pid"]);
         let again = several(again, "time");
-        say(&format!(
+        print_line(&format!(
             "offload engine of process {pid}: its worker was started again {again}; {operations} outstanding"
         ));
     }
@@ -46,12 +46,12 @@ fn figures(libraries: &[Value]) -> Table {
     table
 }
 
-/// Engines whose worker ended: how many sentences were said.
+/// Engines whose worker ended: how many sentences were printed.
 pub(crate) fn why(answer: &Value) -> usize {
     let troubles = list(answer, "offload");
     for trouble in troubles {
         let [host, pid, sentence] = ["host", "pid", "sentence"].map(|key| cell(&trouble[key]));
-        say(&format!("offload engine of process {pid} at host {host}: {sentence}"));
+        print_line(&format!("offload engine of process {pid} at host {host}: {sentence}"));
     }
     troubles.len()
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_told() {
+    fn what_ended_is_reported() {
         let trouble = json!({ "host": "a", "pid": 7, "sentence": "its worker was started again" });
         assert_eq!((why(&json!({ "offload": [trouble] })), why(&json!({}))), (1, 0));
     }

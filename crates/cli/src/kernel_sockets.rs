@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-/// What a socket is to the kernel.
+/// Kernel's view of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// TCP, with a peer.
@@ -25,7 +25,7 @@ pub(crate) struct KernelSocket {
     pub port: u16,
 }
 
-/// What a descriptor leads to.
+/// Target of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A socket, by its inode.
@@ -37,7 +37,7 @@ pub(crate) enum Target {
 /// The descriptors of a process, by number. Fails with a sentence.
 pub(crate) fn descriptors(place: &Path) -> Result<BTreeMap<u32, Target>, String> {
     let entries = fs::read_dir(place.join("fd"))
-        .map_err(|error| format!("its descriptors may not be looked at ({error}): ask as its user or as root"))?;
+        .map_err(|error| format!("its descriptors may not be read ({error}): ask as its user or as root"))?;
     let target = |entry: fs::DirEntry| {
         let fd = entry.file_name().to_string_lossy().parse().ok()?;
         // One that was closed meanwhile leads nowhere.

@@ -14,7 +14,7 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
     let found = found.and_then(|path| path.canonicalize().ok());
     found.ok_or_else(|| {
         format!(
-            "libtoe.so is not beside {} nor in ../lib: build it with make build, or say --lib FILE",
+            "libtoe.so is not beside {} nor in ../lib: build it with make build, or give --lib FILE",
             program.display()
         )
     })

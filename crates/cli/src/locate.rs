@@ -6,7 +6,7 @@ use daemon::client;
 use daemon::protocol::Question;
 use std::path::{Path, PathBuf};
 
-/// Where somebody explicitly said that the daemon is: on the command line or in the environment.
+/// Where the user explicitly placed the daemon: on the command line or in the environment.
 pub(crate) fn named(argument: Option<&Path>) -> Option<PathBuf> {
     let from_environment = || std::env::var_os(SOCKET_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     argument.map(PathBuf::from).or_else(from_environment)
@@ -53,7 +53,7 @@ fn choice(found: &[PathBuf]) -> String {
         format!("\n  --socket {}   {}", socket.display(), programs.unwrap_or_default())
     };
     let lines: String = found.iter().map(line).collect();
-    format!("{} daemons of opentoe run are there; say which one:{lines}", found.len())
+    format!("{} daemons of opentoe run are there; name one:{lines}", found.len())
 }
 
 /// The first daemon that runs in the usual places: the user's own, then the system's.

@@ -3,7 +3,7 @@ use crate::arguments::LsArguments;
 use crate::functions;
 use crate::locate;
 pub(crate) use crate::table::list;
-use crate::table::{Table, bold, cell, red, say, say_json};
+use crate::table::{Table, bold, cell, print_json, print_line, red};
 use crate::units;
 use crate::volumes;
 use daemon::client;
@@ -24,7 +24,7 @@ pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
         client::all_flows(&socket, &mut answer)?;
     }
     if arguments.json {
-        say_json(&answer);
+        print_json(&answer);
         return Ok(());
     }
     failures(&answer);
@@ -37,7 +37,7 @@ pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
     }
     if !zeronics.is_empty() {
         if !hosts.is_empty() {
-            say("");
+            print_line("");
         }
         zeronic_hosts(zeronics).print();
     }
@@ -70,7 +70,7 @@ pub(crate) fn only(mut answer: Value, host: Option<&str>) -> Result<Value, Strin
 /// Prints sentences about networks that are gone for good; returns how many there are.
 pub(crate) fn failures(answer: &Value) -> usize {
     let failures = list(answer, "failures");
-    failures.iter().for_each(|failure| say(&red(&cell(failure))));
+    failures.iter().for_each(|failure| print_line(&red(&cell(failure))));
     failures.len()
 }
 
@@ -147,7 +147,7 @@ fn open(host: &Value) -> u64 {
 fn inventory(host: &Value, all: bool) {
     section(host, "ports", &ports(host));
     section(host, "programs", &programs(host));
-    list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
+    list(host, "contexts").iter().filter_map(full).for_each(|sentence| print_line(&red(&sentence)));
     section(host, "RDMA programs", &rdma_programs(host));
     section(host, "queue pairs", &queue_pairs(host));
     section(host, "RDMA ports", &identifiers(host));
@@ -157,11 +157,11 @@ fn inventory(host: &Value, all: bool) {
     section(host, "connections", &connections(&flows));
     let more = open(host).saturating_sub(flows.len() as u64);
     if !host["next"].is_null() && more > 0 {
-        say(&format!("and {more} more: opentoe ls --all shows them"));
+        print_line(&format!("and {more} more: opentoe ls --all shows them"));
     }
 }
 
-/// The ports of a host that has several: of one, the hosts' table says all.
+/// The ports of a host that has several: of one, the hosts' table has all.
 fn ports(host: &Value) -> Table {
     let mut ports = Table::new(&["port", "address", "hardware address"]);
     for port in list(host, "ports").iter().filter(|_| list(host, "ports").len() > 1) {
@@ -184,13 +184,13 @@ fn programs(host: &Value) -> Table {
     programs
 }
 
-/// A program that can have no more connections says so.
+/// The sentence about a program that can have no more connections.
 pub(crate) fn full(context: &Value) -> Option<String> {
     let (used, slots) = (context["slots_used"].as_u64()?, context["slots"].as_u64()?);
     (used >= slots).then(|| {
         format!(
-            "process {} uses all of its {slots} slots: new connections wait, and connect says ENOBUFS; close some, run another \
-             process, or raise memory.slots of the host",
+            "process {} uses all of its {slots} slots: new connections wait, and connect fails: ENOBUFS; close some, run \
+             another process, or raise memory.slots of the host",
             cell(&context["pid"])
         )
     })
@@ -292,7 +292,7 @@ fn connections(flows: &[&Value]) -> Table {
 
 fn section(host: &Value, what: &str, table: &Table) {
     if !table.is_empty() {
-        say(&format!("\n{}", bold(&format!("{} of host {}", what, cell(&host["name"])))));
+        print_line(&format!("\n{}", bold(&format!("{} of host {}", what, cell(&host["name"])))));
         table.print();
     }
 }

@@ -1,4 +1,4 @@
-//! `opentoe`: runs unmodified programs on OpenTOE, and looks inside a running daemon.
+//! `opentoe`: runs unmodified programs on OpenTOE, and shows the state of a running daemon.
 #![forbid(unsafe_code)]
 
 mod arguments;

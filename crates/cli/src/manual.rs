@@ -91,7 +91,7 @@ fn configuration() -> String {
         bold("--config"),
         roman("; the service reads /etc/opentoe/toed.toml. "),
         bold("toed --config FILE --check"),
-        roman(" says whether it is in order. A running service takes a changed file with "),
+        roman(" checks whether it is in order. A running service takes a changed file with "),
         bold("systemctl reload toed"),
         roman(", where nothing changed that a takeover refuses; else with "),
         bold("systemctl restart toed"),

@@ -1,6 +1,6 @@
 //! `opentoe offload`: libraries of functions in a running offload engine.
 use crate::arguments::{OffloadArguments, OffloadVerb};
-use crate::table::{Table, say, say_json};
+use crate::table::{Table, print_json, print_line};
 use crate::units;
 use ::offload::client;
 use ::offload::protocol::{Library, Opcode, View};
@@ -17,14 +17,14 @@ pub(crate) fn offload(arguments: &OffloadArguments) -> Result<(), String> {
             let view = client::ls(&socket)?;
             match view.libraries.into_iter().find(|library| library.name == name) {
                 Some(library) if arguments.json => json(&library),
-                Some(library) => say(&format!("library {name} is loaded: opcodes {}", opcodes(&library))),
+                Some(library) => print_line(&format!("library {name} is loaded: opcodes {}", opcodes(&library))),
                 None => return Err(format!("library {name} is gone again")),
             }
         }
         OffloadVerb::Unload { name } => {
             client::unload(&socket, name)?;
             if !arguments.json {
-                say(&format!("library {name} is unloaded"));
+                print_line(&format!("library {name} is unloaded"));
             }
         }
         OffloadVerb::Ls => {
@@ -36,7 +36,7 @@ pub(crate) fn offload(arguments: &OffloadArguments) -> Result<(), String> {
 }
 
 fn json(value: &impl Serialize) {
-    say_json(&serde_json::json!(value));
+    print_json(&serde_json::json!(value));
 }
 
 fn opcodes(library: &Library) -> String {
@@ -49,7 +49,7 @@ fn opcodes(library: &Library) -> String {
 
 fn show(view: &View) {
     if view.libraries.is_empty() {
-        say("No library is loaded: opentoe offload load FILE");
+        print_line("No library is loaded: opentoe offload load FILE");
     } else {
         let mut table = Table::new(&["library", "opcodes", "calls", "failed", "state"]);
         for library in &view.libraries {
@@ -69,6 +69,9 @@ fn show(view: &View) {
     }
     if view.restarts > 0 {
         let why = view.last_end.as_deref().unwrap_or_default();
-        say(&format!("the worker was started again {}; the last one: {why}", units::several(view.restarts, "time")));
+        print_line(&format!(
+            "the worker was started again {}; the last one: {why}",
+            units::several(view.restarts, "time")
+        ));
     }
 }

@@ -6,7 +6,7 @@ use crate::arguments::{
 };
 use crate::locate;
 use crate::ls::list;
-use crate::table::{Table, cell, say, say_json};
+use crate::table::{Table, cell, print_json, print_line};
 use daemon::client;
 use daemon::protocol::{ProgramFiles, Question, RegisterWish};
 use rmt::ir::Gress;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::exit;
 
-/// Exit status where the program was not looked at.
+/// Exit status where the program was not read.
 const NOT_READ: i32 = 2;
 
 pub(crate) fn p4(arguments: &P4Arguments) -> Result<(), String> {
@@ -48,7 +48,7 @@ fn ask(on: &P4HostArguments, wish: RegisterWish) -> Result<Value, String> {
 }
 
 fn show(answer: &Value, as_json: bool, explain: fn(&Value)) {
-    if as_json { say_json(answer) } else { explain(answer) }
+    if as_json { print_json(answer) } else { explain(answer) }
 }
 
 fn registers(answer: &Value) {
@@ -77,7 +77,7 @@ fn entries(answer: &Value) {
         table.row([&entry[0]].into_iter().chain(words).map(cell));
     }
     if table.is_empty() {
-        say("All entries are zero.");
+        print_line("All entries are zero.");
     } else {
         table.print();
     }
@@ -86,15 +86,15 @@ fn entries(answer: &Value) {
 /// Sends the program, with all that its folder holds of P4; the daemon checks and compiles it.
 fn load(arguments: &P4LoadArguments) -> Result<(), String> {
     let file = &arguments.file;
-    let said = |path: &Path, e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    let with_context = |path: &Path, e: std::io::Error| format!("cannot read {}: {e}", path.display());
     let main = file.file_name().and_then(|name| name.to_str()).ok_or(format!("{} is no file", file.display()))?;
     let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let mut files = vec![(main.to_string(), std::fs::read_to_string(file).map_err(|e| said(file, e))?)];
-    for entry in std::fs::read_dir(folder).map_err(|e| said(folder, e))? {
-        let path = entry.map_err(|e| said(folder, e))?.path();
+    let mut files = vec![(main.to_string(), std::fs::read_to_string(file).map_err(|e| with_context(file, e))?)];
+    for entry in std::fs::read_dir(folder).map_err(|e| with_context(folder, e))? {
+        let path = entry.map_err(|e| with_context(folder, e))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.ends_with(".p4") && name != main {
-            files.push((name.to_string(), std::fs::read_to_string(&path).map_err(|e| said(&path, e))?));
+            files.push((name.to_string(), std::fs::read_to_string(&path).map_err(|e| with_context(&path, e))?));
         }
     }
     let program = ProgramFiles { main: main.to_string(), files, defines: arguments.define.clone() };
@@ -103,7 +103,7 @@ fn load(arguments: &P4LoadArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let answer = client::send(&socket, &question, &body)
         .map_err(|reason| format!("{} does not run, what ran before goes on:\n{reason}", file.display()))?;
-    say(&format!("{} runs on host {}", file.display(), answer["host"].as_str().unwrap_or_default()));
+    print_line(&format!("{} runs on host {}", file.display(), answer["host"].as_str().unwrap_or_default()));
     Ok(())
 }
 
@@ -118,17 +118,17 @@ fn check(arguments: &P4CheckArguments) -> Result<(), String> {
             loaded.reads(&arguments.define)?;
             let native = rmt::native::Native::new(loaded.program.clone()).err().map(|refusal| refusal.to_string());
             if arguments.json {
-                say(&accepted(&loaded, native.as_deref()).to_string());
+                print_line(&accepted(&loaded, native.as_deref()).to_string());
             } else {
                 loaded.report.warnings.iter().for_each(|warning| eprintln!("{warning}"));
                 console::print(&loaded.report.to_string());
-                say(&format!("\n{}", native.unwrap_or_else(|| "it is compiled to native code here".into())));
+                print_line(&format!("\n{}", native.unwrap_or_else(|| "it is compiled to native code here".into())));
             }
             Ok(())
         }
         Err(list) => {
             if arguments.json {
-                say(&json!({ "accepted": false, "errors": findings(&list) }).to_string());
+                print_line(&json!({ "accepted": false, "errors": findings(&list) }).to_string());
                 Err(refusal(file, &list))
             } else {
                 Err(refused(file, &list))
@@ -169,12 +169,12 @@ fn rtl(arguments: &P4RtlArguments) -> Result<(), String> {
     for (design, out) in designs.iter().zip(arguments.out.iter().cycle()) {
         design.write(out)?;
         let (half, files, clocks) = (design.map.gress.name(), design.files.len(), design.map.latency);
-        say(&format!("{half}: {files} files in {}, {clocks} clocks", out.display()));
+        print_line(&format!("{half}: {files} files in {}, {clocks} clocks", out.display()));
     }
     if let (Ok(halves), Some(out)) = (<[Design; 2]>::try_from(designs), &arguments.out) {
         let around = rmt::rtl::Around::new(&halves);
         around.write(out)?;
-        say(&format!("top: both, {} files in {}, with top.h and top.json", around.files.len(), out.display()));
+        print_line(&format!("top: both, {} files in {}, with top.h and top.json", around.files.len(), out.display()));
     }
     Ok(())
 }
@@ -186,14 +186,14 @@ fn explain(loaded: &Loaded, designs: &[Design], signal: &str) -> Result<(), Stri
         let Some(explained) = rmt::rtl::explain(loaded, design, signal) else { continue };
         found = true;
         let field = explained.field.map_or_else(String::new, |field| format!(", {field} of the program"));
-        say(&format!("{signal} in {}{field}", design.map.gress.name()));
+        print_line(&format!("{signal} in {}{field}", design.map.gress.name()));
         if explained.set.is_empty() {
-            say("  only passes through");
+            print_line("  only passes through");
         }
         for set in &explained.set {
             let places: Vec<&str> = [&set.program, &set.action].into_iter().flatten().map(String::as_str).collect();
-            say(&format!("  {:30} {}", set.at, places.join(", ")));
-            say(&format!("    {}", set.text));
+            print_line(&format!("  {:30} {}", set.at, places.join(", ")));
+            print_line(&format!("    {}", set.text));
         }
     }
     let names = "names are those of the program, with _ for a dot";

@@ -171,7 +171,7 @@ impl Output for Lines {
     }
 }
 
-/// An error without a sentence where nobody reads: `main` says so where it is not the reader who went away.
+/// An error without a sentence where nobody reads: `main` prints one unless the reader has closed the pipe.
 fn wanted(read: bool) -> Result<(), String> {
     if read { Ok(()) } else { Err(String::new()) }
 }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_when_where_what_and_why() {
+    fn a_line_has_time_place_packet_and_reason() {
         let lines = Lines { names: vec!["a".into(), "fabric lab".into()], width: 10 };
         let packet = Packet {
             interface: 0,

@@ -1,7 +1,7 @@
 //! Daemons that `opentoe run` starts: for one program, with which they end, or for all of a user (`shared`).
 //!
-//! The program takes `opentoe run`'s process, so the daemon must not be its child: a server that waits for any child of
-//! its own would meet a stranger. An intermediate process starts one that watches over the daemon, and ends
+//! The program takes `opentoe run`'s process, so the daemon must not be its child. A server that waits for any child of
+//! its own would meet an unknown one. An intermediate process starts one that watches over the daemon, and ends
 //! (`private_daemon.rs`).
 use crate::arguments::parse_network;
 use crate::private_daemon::{self, PrivateArguments, Role};
@@ -20,14 +20,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Bytes of a program's heap, where nobody says how many: address space, of which a page costs memory when it is used.
+/// Bytes of a program's heap by default: address space, of which a page costs memory when it is used.
 const HEAP: u32 = 1 << 30;
 
 /// A private daemon that is ready.
 pub(crate) struct Private {
     /// Its attach socket.
     pub socket: PathBuf,
-    /// What the user should know about it.
+    /// Notes on it for the user.
     pub sentences: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
         ));
     }
     // Until the daemon has its address, the kernel has no route by which the next one sees that the network is taken.
-    let _turn = plan.network.is_none().then(StartLock::of_network);
+    let _lock = plan.network.is_none().then(StartLock::of_network);
     let (network, bits) = plan.network.map_or_else(free_network, parse_network)?;
     let (kernel, address) = (nth(network, 1), nth(network, 2));
     let obstacle = tap_obstacle();
@@ -116,7 +116,7 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
     Ok(Private { socket, sentences: vec![sentence] })
 }
 
-/// Starts the daemon and waits until programs can attach. What goes wrong, the daemon says itself.
+/// Starts the daemon and waits until programs can attach. What goes wrong, the daemon reports itself.
 fn start(directory: &Path, config: &Path, shared: bool) -> Result<PathBuf, String> {
     let owner = std::process::id() as i32;
     let socket = directory.join(format!("{:016x}", RandomState::new().hash_one(owner)));
@@ -226,7 +226,7 @@ fn free_network() -> Result<(Ipv4Addr, u8), String> {
         !taken.iter().any(overlaps)
     };
     let network = (0..=255).map(|n| Ipv4Addr::new(10, 77, n, 0)).find(free);
-    network.map(|network| (network, 24)).ok_or_else(|| "all networks in 10.77.0.0/16 are taken: say --network".into())
+    network.map(|network| (network, 24)).ok_or_else(|| "all networks in 10.77.0.0/16 are taken: give --network".into())
 }
 
 /// The networks of a daemon's hosts, as [`route`] has them.

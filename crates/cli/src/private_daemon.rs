@@ -30,7 +30,7 @@ pub(crate) struct PrivateArguments {
     pub role: Role,
 }
 
-/// What one of those processes does.
+/// Task of one of those processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     /// Starts what watches over the daemon and ends at once, so that it is nobody's child.
@@ -98,7 +98,7 @@ fn watch_over(arguments: &PrivateArguments) -> Result<(), String> {
         let begin = Instant::now();
         let mut daemon = command(arguments, role).and_then(|mut daemon| daemon.spawn()).map_err(failed)?;
         if role == Role::First {
-            // The first one still says there what is in its way. The next ones have no other streams than these.
+            // The first one still reports there what is in its way. The next ones have no other streams than these.
             daemon::leave_streams(&arguments.directory.join(LOG)).map_err(failed)?;
         }
         let status = daemon.wait().map_err(failed)?;
@@ -129,7 +129,7 @@ mod tests {
     use clap::Parser;
     use std::path::Path;
 
-    /// Measurements and the demonstration run the daemon alone; nothing but this looks at their words before.
+    /// Measurements and the demonstration run the daemon alone; nothing but this checks their words before.
     #[test]
     fn the_words_of_measurements_are_understood() {
         let words = bench::private_daemon::words("opentoe", Path::new("/lab"));

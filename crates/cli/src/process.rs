@@ -1,11 +1,11 @@
-//! `opentoe why PID [FD]`: sockets of a process, on which stack each one is, and why. The kernel's tables say which
-//! descriptors there are now; what libtoe said of a number may be of a socket that had it before.
+//! `opentoe why PID [FD]`: sockets of a process, on which stack each one is, and why. The kernel's tables have which
+//! descriptors there are now; what libtoe reported of a number may be of a socket that had it before.
 use crate::flow;
 use crate::kernel_sockets::{self, KernelSocket, Kind as KernelKind, Target};
 use crate::locate;
 use crate::ls::{full, list};
 use crate::program::{self, Kind, Remark};
-use crate::table::{Table, cell, red, say, say_json};
+use crate::table::{Table, cell, print_json, print_line, red};
 use context::attach::{INTERCEPT_VARIABLE, SYMBOLS, own_descriptors};
 use daemon::client;
 use daemon::protocol::Question;
@@ -23,13 +23,13 @@ pub(crate) fn why(named: Option<&Path>, pid: i32, fd: Option<u32>, as_json: bool
         return Err(format!("there is no process {pid}"));
     }
     let socket = locate::daemon_of(named, pid).map_err(|error| format!("{error}: {}", reason(&place)))?;
-    let told = client::ask(&socket, &Question::Descriptors { pid, fd }).map_err(|error| match error {
+    let answer = client::ask(&socket, &Question::Descriptors { pid, fd }).map_err(|error| match error {
         error if error.contains("has no context") => format!("{error}: {}", reason(&place)),
         error => error,
     })?;
     let name = fs::read_to_string(place.join("comm")).unwrap_or_default();
     let process = format!("{pid} ({})", name.trim());
-    let sockets = Sockets::of(&place, &told)?;
+    let sockets = Sockets::of(&place, &answer)?;
     match fd {
         Some(fd) => sockets.explain(fd, &process, as_json),
         None => {
@@ -42,10 +42,10 @@ pub(crate) fn why(named: Option<&Path>, pid: i32, fd: Option<u32>, as_json: bool
 /// Why a process has no context.
 fn reason(place: &Path) -> String {
     let Ok(maps) = fs::read_to_string(place.join("maps")) else {
-        return "it may not be looked at; ask as its user or as root".into();
+        return "it may not be read; ask as its user or as root".into();
     };
     let file = fs::read_link(place.join("exe")).unwrap_or_default();
-    let remarks = program::look(&file).unwrap_or_default();
+    let remarks = program::inspect(&file).unwrap_or_default();
     let text = |is: &dyn Fn(&Remark) -> bool| remarks.iter().find(|one| is(one)).map(|one| one.text.clone());
     if maps.contains("/libtoe.so") {
         let unseen = if by_symbols(place) { text(&|one| one.what == program::GO) } else { None };
@@ -88,7 +88,7 @@ impl Row {
 
 /// What a process' sockets are, as the kernel lists them and as reported to the daemon.
 struct Sockets<'a> {
-    told: &'a Value,
+    report: &'a Value,
     descriptors: BTreeMap<u32, Target>,
     kernel: BTreeMap<u64, KernelSocket>,
     /// Ports on which the process listens in the kernel.
@@ -98,7 +98,7 @@ struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
-    fn of(place: &Path, told: &'a Value) -> Result<Sockets<'a>, String> {
+    fn of(place: &Path, report: &'a Value) -> Result<Sockets<'a>, String> {
         let (descriptors, kernel) = (kernel_sockets::descriptors(place)?, kernel_sockets::listed(place));
         let own = descriptors.values().filter_map(|target| match target {
             Target::Socket(inode) => kernel.get(inode),
@@ -106,7 +106,7 @@ impl<'a> Sockets<'a> {
         });
         let listens = own.filter(|socket| socket.kind == KernelKind::Listening).map(|socket| socket.port).collect();
         let own = own_descriptors(limit(place).unwrap_or(u64::MAX));
-        Ok(Sockets { told, descriptors, kernel, listens, own })
+        Ok(Sockets { report, descriptors, kernel, listens, own })
     }
 
     /// A descriptor is libtoe's own: it lies where the library puts those, the program's do not reach so far, and it is
@@ -125,23 +125,26 @@ impl<'a> Sockets<'a> {
         });
         let (own, programs): (Vec<_>, Vec<_>) = sockets.partition(|(fd, inode)| self.is_own(*fd, *inode));
         let rows: Vec<Row> = programs.into_iter().map(|(fd, inode)| self.row(fd, inode)).collect();
-        let (others, context) = (self.descriptors.len() - rows.len() - own.len(), &self.told["context"]);
+        let (others, context) = (self.descriptors.len() - rows.len() - own.len(), &self.report["context"]);
         if as_json {
             let sockets: Vec<Value> = rows.iter().map(Row::json).collect();
-            let host = &self.told["host"];
+            let host = &self.report["host"];
             let own = own.len();
-            return say_json(
+            return print_json(
                 &json!({ "host": host, "context": context, "sockets": sockets, "own": own, "others": others }),
             );
         }
         let (used, slots) = (&context["slots_used"], &context["slots"]);
-        say(&format!("process {process} on host {}: {used} of {slots} slots in use", cell(&self.told["host"])));
-        full(context).into_iter().for_each(|sentence| say(&red(&sentence)));
+        print_line(&format!(
+            "process {process} on host {}: {used} of {slots} slots in use",
+            cell(&self.report["host"])
+        ));
+        full(context).into_iter().for_each(|sentence| print_line(&red(&sentence)));
         let mut table = Table::new(&["fd", "stack", "socket", "why"]);
         rows.iter()
             .for_each(|row| table.row([row.fd.to_string(), row.stack.into(), row.what.clone(), row.why.clone()]));
         table.print();
-        say(&format!("and {others} descriptors that are no sockets, and {} sockets of libtoe's own", own.len()));
+        print_line(&format!("and {others} descriptors that are no sockets, and {} sockets of libtoe's own", own.len()));
     }
 
     fn explain(&self, fd: u32, process: &str, as_json: bool) -> Result<(), String> {
@@ -152,29 +155,29 @@ impl<'a> Sockets<'a> {
         };
         let flow = row.flow.and_then(|number| self.flow(number));
         if as_json {
-            say_json(&json!({ "host": self.told["host"], "descriptor": row.json(), "flow": flow }));
+            print_json(&json!({ "host": self.report["host"], "descriptor": row.json(), "flow": flow }));
             return Ok(());
         }
         let place = match row.stack {
-            OPENTOE => format!("on OpenTOE, host {}", cell(&self.told["host"])),
+            OPENTOE => format!("on OpenTOE, host {}", cell(&self.report["host"])),
             KERNEL => "on the kernel".into(),
             _ => "on no stack".into(),
         };
         // A connection's ends are shown with it.
         let what = if row.what.is_empty() || flow.is_some() { String::new() } else { format!(": {}", row.what) };
-        say(&format!("descriptor {fd} of {process} is {place}{what}"));
-        say(&format!("  {}", row.why));
+        print_line(&format!("descriptor {fd} of {process} is {place}{what}"));
+        print_line(&format!("  {}", row.why));
         flow.into_iter().for_each(flow::explain);
         Ok(())
     }
 
     fn flow(&self, number: u64) -> Option<&'a Value> {
-        list(self.told, "flows").iter().find(|one| one["flow"].as_u64() == Some(number))
+        list(self.report, "flows").iter().find(|one| one["flow"].as_u64() == Some(number))
     }
 
-    /// What libtoe said last of a descriptor with this number.
+    /// What libtoe reported last of a descriptor with this number.
     fn label(&self, fd: u32) -> Option<&'a Value> {
-        list(self.told, "descriptors").iter().find(|label| label["fd"].as_u64() == Some(fd.into()))
+        list(self.report, "descriptors").iter().find(|label| label["fd"].as_u64() == Some(fd.into()))
     }
 
     fn row(&self, fd: u32, inode: u64) -> Row {
@@ -191,7 +194,7 @@ impl<'a> Sockets<'a> {
                 let why = match refused {
                     _ if self.listens.contains(&socket.port) => "accepted from the kernel".into(),
                     Some(reason) => reason,
-                    None => "accepted from the kernel, or connected where libtoe does not look".into(),
+                    None => "accepted from the kernel, or connected where libtoe does not intercept".into(),
                 };
                 row(KERNEL, &socket.text, why)
             }
@@ -225,7 +228,7 @@ impl<'a> Sockets<'a> {
     /// A local address of the host's, with what the kernel has of it.
     fn bound(&self, fd: u32, label: Option<&Value>, kernel: Option<&KernelSocket>) -> Option<Row> {
         let number = label?["binding"].as_u64()?;
-        let binding = list(self.told, "bindings").iter().find(|one| one["binding"].as_u64() == Some(number))?;
+        let binding = list(self.report, "bindings").iter().find(|one| one["binding"].as_u64() == Some(number))?;
         let local = cell(&binding["local"]);
         let port = local.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         if kernel.is_some_and(|socket| Some(socket.port) != port) {
@@ -261,10 +264,10 @@ mod tests {
         let flow = json!({ "flow": 3, "local": "10.0.0.1:80", "remote": "10.0.0.2:999", "state": "ESTABLISHED" });
         let bindings = json!([{ "binding": 7, "local": format!("0.0.0.0:{PORT}"), "listening": true },
             { "binding": 8, "local": "10.0.0.1:99", "listening": false }]);
-        let told = json!({ "descriptors": label.as_slice(), "flows": [flow], "bindings": bindings });
+        let report = json!({ "descriptors": label.as_slice(), "flows": [flow], "bindings": bindings });
         let socket = |(kind, text, port): (_, &str, _)| (77, KernelSocket { kind, text: text.into(), port });
         Sockets {
-            told: &told,
+            report: &report,
             descriptors: [(8, Target::Socket(77))].into(),
             kernel: kernel.into_iter().map(socket).collect(),
             listens: [PORT].into(),
@@ -274,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_the_library_are_told_apart_from_the_programs() {
+    fn sockets_of_the_library_are_distinguished_from_the_programs() {
         let label = json!({ "fd": 962, "accelerated": true, "reason": "accelerated" });
-        let told = json!({ "descriptors": [label] });
+        let report = json!({ "descriptors": [label] });
         let other = |kind| KernelSocket { kind, text: "UNIX".into(), port: 0 };
         let mut sockets = Sockets {
-            told: &told,
+            report: &report,
             descriptors: BTreeMap::new(),
             kernel: [(1, other(KernelKind::Other)), (2, other(KernelKind::Connected))].into(),
             listens: BTreeSet::new(),
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_a_connections_is_what_the_kernel_says() {
+    fn a_number_that_was_a_connections_is_what_the_kernel_has() {
         let peer = Some((KernelKind::Connected, "TCP 127.0.0.1:6379 to 127.0.0.1:5", PORT));
         for before in [accelerated(Some(3), None), accelerated(None, None), None] {
             let row = row(before, peer);
@@ -317,7 +320,7 @@ mod tests {
         let label = json!({ "fd": 8, "accelerated": false, "reason": "kernel: the host has no route to this peer" });
         let ends = (KernelKind::Connected, "TCP 192.168.0.1:5000 to 1.1.1.1:80", 5000);
         assert_eq!(row(Some(label.clone()), Some(ends)).why, "the host has no route to this peer");
-        assert!(row(None, Some(ends)).why.contains("where libtoe does not look"));
+        assert!(row(None, Some(ends)).why.contains("where libtoe does not intercept"));
         assert_eq!(words(&row(Some(label), None)).0, "-");
     }
 
@@ -335,9 +338,9 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_is_gone_is_not_told() {
+    fn a_listener_that_is_gone_is_not_reported() {
         let kernel = Some((KernelKind::Listening, "TCP 0.0.0.0:80, LISTEN", 80));
-        assert_eq!(words(&row(accelerated(None, Some(7)), kernel)).0, "kernel", "another port than was told");
+        assert_eq!(words(&row(accelerated(None, Some(7)), kernel)).0, "kernel", "another port than was reported");
         assert_eq!(words(&row(accelerated(None, Some(9)), kernel)).0, "kernel", "no such local address any more");
         assert_eq!(words(&row(accelerated(None, Some(9)), None)).0, "-");
         assert!(row(accelerated(None, None), None).why.contains("is over"));

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How much of the program's TCP runs on OpenTOE.
+/// Extent to which the program's TCP runs on OpenTOE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// As it should.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Not,
 }
 
-/// Something that the file says.
+/// A finding in the file.
 #[derive(Debug)]
 pub(crate) struct Remark {
     pub what: &'static str,
@@ -37,11 +37,11 @@ pub(crate) const GO: &str = "Go";
 
 /// Scripts that name scripts, at most.
 const DEPTH: usize = 4;
-/// Most bytes of a file in which names are looked for.
+/// Most bytes of a file in which names are searched.
 const MOST: u64 = 64 << 20;
 
-/// Looks at a program's file. Fails with a sentence where it cannot be read.
-pub(crate) fn look(path: &Path) -> Result<Vec<Remark>, String> {
+/// Inspects a program's file. Fails with a sentence where it cannot be read.
+pub(crate) fn inspect(path: &Path) -> Result<Vec<Remark>, String> {
     let mut remarks = Vec::new();
     let mut path = path.to_path_buf();
     for _ in 0..DEPTH {
@@ -72,7 +72,7 @@ pub(crate) fn program_path(name: &str) -> Option<std::path::PathBuf> {
     all.map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// The program behind `#!`; for `env`, the one that it looks for.
+/// The program behind `#!`; for `env`, the one that it searches for.
 fn script(begin: &[u8]) -> Option<PathBuf> {
     let line = begin.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
@@ -200,17 +200,17 @@ mod tests {
     use context::elf::OWN_MACHINE;
 
     fn kinds(path: &Path) -> Vec<(&'static str, Kind)> {
-        look(path).unwrap().iter().map(|remark| (remark.what, remark.kind)).collect()
+        inspect(path).unwrap().iter().map(|remark| (remark.what, remark.kind)).collect()
     }
 
     #[test]
     fn a_program_of_this_machine_is_dynamic() {
         let own = std::env::current_exe().unwrap();
-        assert!(kinds(&own).contains(&("linking", Kind::Fine)), "{:?}", look(&own));
+        assert!(kinds(&own).contains(&("linking", Kind::Fine)), "{:?}", inspect(&own));
     }
 
     #[test]
-    fn what_cannot_run_is_told_from_the_file_alone() {
+    fn what_cannot_run_follows_from_the_file_alone() {
         let place = std::env::temp_dir().join(format!("opentoe-program-{}", std::process::id()));
         std::fs::create_dir_all(&place).unwrap();
         let write = |name: &str, bytes: &[u8]| {
@@ -234,15 +234,15 @@ mod tests {
         assert_eq!(kinds(&write("text", b"hello")), [("file", Kind::Not)]);
         let line = format!("#!{}\n", still.display());
         assert_eq!(kinds(&write("script", line.as_bytes()))[0], ("script", Kind::Fine));
-        assert!(look(&place.join("missing")).unwrap_err().contains("cannot be read"));
+        assert!(inspect(&place.join("missing")).unwrap_err().contains("cannot be read"));
         let circle = place.join("circle");
         write("circle", format!("#!{}\n", circle.display()).as_bytes());
-        assert!(look(&circle).unwrap_err().contains("chain"));
+        assert!(inspect(&circle).unwrap_err().contains("chain"));
         std::fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
-    fn env_is_looked_through() {
+    fn env_is_resolved() {
         assert_eq!(script(b"#!/usr/bin/env -S A=b sh -e\n"), program_path("sh"));
         assert_eq!(script(b"#! /bin/sh -e\nrest"), Some("/bin/sh".into()));
         assert_eq!(script(b"\x7fELF"), None);

@@ -89,13 +89,13 @@ fn running_daemon(arguments: &RunArguments) -> Result<Option<PathBuf>, String> {
     Ok(locate::named(arguments.daemon.socket.as_deref()).or_else(locate::running))
 }
 
-/// Looks at a daemon before the program is started: it answers, has the host, speaks the library's version, and lets
+/// Checks a daemon before the program is started: it answers, has the host and the library's version, and lets
 /// this user attach. Returns the host's name.
 fn check(socket: &Path, arguments: &RunArguments) -> Result<String, String> {
     let hello = client::ask(socket, &Question::Hello)?;
     if hello["attach_version"] != context::VERSION {
         return Err(format!(
-            "the daemon at {} speaks version {} of the attach protocol and this toe version {}: restart it",
+            "the daemon at {} has version {} of the attach protocol and this toe version {}: restart it",
             socket.display(),
             hello["attach_version"],
             context::VERSION
@@ -161,7 +161,7 @@ fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
     Ok((socket, host))
 }
 
-/// Looks for the program as the shell does, before anything is started for it.
+/// Searches for the program as the shell does, before anything is started for it.
 pub(crate) fn find_program(name: &OsString) -> Result<PathBuf, String> {
     let missing = || format!("cannot run {}: no such program", name.to_string_lossy());
     if Path::new(name).components().count() > 1 {
@@ -190,7 +190,7 @@ fn preload(libraries: &[PathBuf]) -> Result<OsString, String> {
     Ok(value)
 }
 
-/// The folder in front of where libraries are looked for.
+/// The folder in front of the library search path.
 fn in_front(folder: &Path) -> Result<OsString, String> {
     let mut value = checked(folder, "LD_LIBRARY_PATH")?.to_owned();
     let before = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

@@ -17,7 +17,7 @@ use std::path::Path;
 /// for a heap gets one with that.
 pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
     // Of two that begin at the same time, one starts the daemon and the other joins it.
-    let _turn = StartLock::of_user();
+    let _lock = StartLock::of_user();
     if let Some(joined) = private::running().into_iter().find_map(|socket| join(&socket, arguments)) {
         return Ok(joined);
     }

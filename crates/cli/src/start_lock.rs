@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A turn that is taken, until it is dropped.
+/// A lock that is held until it is dropped.
 ///
 /// It is the abstract name of a UNIX socket. Such a name belongs to the network namespace, as addresses, routes and
 /// devices do; every user can take it; and it is gone with its process. A lock on a file would need one that each user
@@ -16,10 +16,10 @@ pub(crate) struct StartLock {
 }
 
 impl StartLock {
-    /// A daemon starts within this time. Who waits longer goes on without the turn.
+    /// A daemon starts within this time. A process that waits longer goes on without the lock.
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// The turn to start the daemon that a user's programs share: of one user's processes in a network namespace, one
+    /// The lock to start the daemon that a user's programs share: of one user's processes in a network namespace, one
     /// has it.
     pub(crate) fn of_user() -> StartLock {
         let own = rustix::process::geteuid().as_raw();
@@ -27,15 +27,15 @@ impl StartLock {
         StartLock::take(&format!("opentoe-run-{own}"), Self::TIMEOUT, |name| held_by(name, own))
     }
 
-    /// The turn to choose a free network and to start the daemon that takes it: of all processes in a network
+    /// The lock to choose a free network and to start the daemon that takes it. Of all processes in a network
     /// namespace, one has it, because the kernel has one table of routes for all users. A user who keeps the name
-    /// delays the others by the time of patience, and no longer.
+    /// delays the others by the time limit, and no longer.
     pub(crate) fn of_network() -> StartLock {
         StartLock::take("opentoe-run-network", Self::TIMEOUT, |_| true)
     }
 
     /// Waits as long as the holder of the name is one to wait for.
-    fn take(name: &str, patience: Duration, waits: impl Fn(&SocketAddr) -> bool) -> StartLock {
+    fn take(name: &str, limit: Duration, waits: impl Fn(&SocketAddr) -> bool) -> StartLock {
         let Ok(name) = SocketAddr::from_abstract_name(name) else {
             return StartLock { _name: None };
         };
@@ -43,7 +43,7 @@ impl StartLock {
         loop {
             match UnixListener::bind_addr(&name) {
                 Ok(listener) => return StartLock { _name: Some(listener) },
-                Err(_) if begin.elapsed() > patience || !waits(&name) => return StartLock { _name: None },
+                Err(_) if begin.elapsed() > limit || !waits(&name) => return StartLock { _name: None },
                 Err(_) => sleep(Duration::from_millis(5)),
             }
         }
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn one_has_the_turn_and_the_others_have_it_after_it() {
+    fn one_has_the_lock_and_the_others_have_it_after_it() {
         let (name, inside) = (name("order"), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let turn = StartLock::take(&name, Duration::from_secs(60), |_| true);
-                    assert!(turn._name.is_some());
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two have the turn");
+                    let lock = StartLock::take(&name, Duration::from_secs(60), |_| true);
+                    assert!(lock._name.is_some());
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two have the lock");
                     sleep(Duration::from_millis(20));
                     inside.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever_or_for_a_stranger() {
-        let name = name("patience");
+    fn no_wait_is_endless_or_for_an_unknown_process() {
+        let name = name("time-limit");
         let first = StartLock::take(&name, Duration::ZERO, |_| true);
         assert!(first._name.is_some());
         let begin = Instant::now();

@@ -3,7 +3,7 @@ use crate::arguments::StatsArguments;
 use crate::functions;
 use crate::locate;
 use crate::ls::{full, list};
-use crate::table::{Table, bold, cell, red, say, say_json, thousands};
+use crate::table::{Table, bold, cell, print_json, print_line, red, thousands};
 use crate::units::several;
 use crate::volumes;
 use daemon::client;
@@ -20,7 +20,7 @@ pub(crate) fn stats(arguments: &StatsArguments) -> Result<(), String> {
     let mut answer = client::ask(&socket, &question)?;
     if arguments.json {
         client::all_flows(&socket, &mut answer)?;
-        say_json(&answer);
+        print_json(&answer);
         return Ok(());
     }
     for host in list(&answer, "hosts") {
@@ -43,7 +43,7 @@ fn tracepoints(arguments: &StatsArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let answer = client::ask(&socket, &Question::Tracepoints { host, enable, disable })?;
     if arguments.json {
-        say_json(&answer);
+        print_json(&answer);
     } else {
         crate::trace::figures(&answer, arguments.all);
     }
@@ -63,11 +63,11 @@ fn one_host(host: &Value, all: bool) {
     }
     counters.add("rdma", &host["rdma"]);
     counters.add("drops", &host["drops"]);
-    say(&bold(&format!("host {}, on thread {}", cell(&host["name"]), cell(&host["thread"]))));
+    print_line(&bold(&format!("host {}, on thread {}", cell(&host["name"]), cell(&host["thread"]))));
     counters.print();
-    list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
+    list(host, "contexts").iter().filter_map(full).for_each(|sentence| print_line(&red(&sentence)));
     functions::stats(host);
-    say("");
+    print_line("");
 }
 
 /// A ZeroNIC host; of each connection, what of its payload was copied once more, and why.
@@ -76,33 +76,38 @@ fn one_zeronic(host: &Value, all: bool) {
     for of in ["port", "payload", "headers", "drops"] {
         counters.add(of, &host[of]);
     }
-    say(&bold(&format!("zeronic {}", cell(&host["name"]))));
+    print_line(&bold(&format!("zeronic {}", cell(&host["name"]))));
     counters.print();
     for connection in list(host, "connections") {
-        say(&format!("{} to {}: {}", cell(&connection["local"]), cell(&connection["remote"]), copies(connection)));
+        print_line(&format!(
+            "{} to {}: {}",
+            cell(&connection["local"]),
+            cell(&connection["remote"]),
+            copies(connection)
+        ));
     }
-    say("");
+    print_line("");
 }
 
 fn copies(connection: &Value) -> String {
     let bytes = |key: &str| connection[key].as_u64().unwrap_or(0);
-    let mut said = vec![format!("{} bytes placed, {} sent", thousands(bytes("placed")), thousands(bytes("fetched")))];
+    let mut parts = vec![format!("{} bytes placed, {} sent", thousands(bytes("placed")), thousands(bytes("fetched")))];
     if bytes("deferred") > 0 {
-        let kept = thousands(bytes("deferred"));
-        said.push(format!("{kept} came before a receive was posted, and were kept aside"));
+        let deferred = thousands(bytes("deferred"));
+        parts.push(format!("{deferred} came before a receive was posted, and were buffered meanwhile"));
     }
     if bytes("copied_out") > 0 {
         let copied = thousands(bytes("copied_out"));
-        said.push(format!("{copied} were copied into frames: the port, or their memory, takes no references"));
+        parts.push(format!("{copied} were copied into frames: the port, or their memory, takes no references"));
     }
     if bytes("kept") > 0 {
-        said.push(format!("{} wait for a receive", thousands(bytes("kept"))));
+        parts.push(format!("{} wait for a receive", thousands(bytes("kept"))));
     }
-    said.join("; ")
+    parts.join("; ")
 }
 
 fn one_flow(host: &Value, flow: &Value, all: bool) {
-    say(&bold(&format!(
+    print_line(&bold(&format!(
         "flow {} of host {}: {} to {}, {}",
         flow["flow"],
         cell(&host["name"]),
@@ -123,7 +128,7 @@ fn one_flow(host: &Value, flow: &Value, all: bool) {
 
 fn fabrics(fabrics: &Value) {
     for (name, fabric) in fabrics.as_object().into_iter().flatten() {
-        say(&bold(&format!("fabric {name}")));
+        print_line(&bold(&format!("fabric {name}")));
         let mut table = Table::new(&["member", "received", "bytes", "sent", "bytes", "waiting", "drops"]);
         for member in list(fabric, "members") {
             let drops: Vec<String> =
@@ -165,7 +170,7 @@ impl Counters {
             self.table.print();
         }
         if self.zeros > 0 {
-            say(&format!("and {} that are 0: --all shows them", several(self.zeros, "counter")));
+            print_line(&format!("and {} that are 0: --all shows them", several(self.zeros, "counter")));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `opentoe run --sysfs`: the host's RDMA devices below `/sys/class/infiniband`, for programs that look there
+//! `opentoe run --sysfs`: the host's RDMA devices below `/sys/class/infiniband`, for programs that read it
 //! themselves instead of asking libibverbs (`ibstat`, `ibstatus`).
 //!
 //! Nobody can add to the kernel's folder. So the program has a mount namespace of its own, in which `/sys/class` is
-//! another folder: what the kernel has there, and the devices. Who is not root gets it in a user namespace, with no
-//! other rights than before. `unshare` (util-linux) makes both, and starts `opentoe run` again there.
+//! another folder: what the kernel has there, and the devices. A user other than root gets it in a user namespace, with
+//! no other rights than before. `unshare` (util-linux) makes both, and starts `opentoe run` again there.
 use crate::arguments::RunArguments;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, mount_move, unmount};
 use serde_json::Value;
@@ -22,7 +22,7 @@ const OURS: [&str; 2] = ["infiniband", "infiniband_verbs"];
 const VERBS_VERSION: &str = "6";
 const DEVICE_VERSION: &str = "1";
 
-/// Who may do what in the new folder.
+/// Access rights in the new folder.
 const OPTIONS: &CStr = c"mode=755";
 
 /// Starts `opentoe run` again, in a namespace for the program; returns only where that fails. The process stays the

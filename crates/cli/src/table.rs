@@ -32,12 +32,12 @@ impl Table {
     /// Writes it to standard output.
     pub(crate) fn print(&self) {
         let columns = self.columns();
-        say(&bold(&line(&columns, &self.heading)));
+        print_line(&bold(&line(&columns, &self.heading)));
         let mut lines = self.rows.iter().map(|row| line(&columns, row) + "\n");
         lines.all(|line| console::print(&line));
     }
 
-    /// Width of each column, and whether it holds numbers. Looked at once: there may be tens of thousands of rows.
+    /// Width of each column, and whether it holds numbers. Computed once: there may be tens of thousands of rows.
     fn columns(&self) -> Vec<(usize, bool)> {
         (0..self.heading.len()).map(|at| (self.width(at), self.is_numeric(at))).collect()
     }
@@ -77,7 +77,7 @@ fn visible(text: &str) -> usize {
     plain + parts.map(|part| part.split_once('m').map_or(0, |(_, rest)| rest.chars().count())).sum::<usize>()
 }
 
-pub(crate) use console::say;
+pub(crate) use console::print_line;
 
 /// Reports what is wrong with the command line, and ends.
 pub(crate) fn wrong_usage(sentence: &str) -> ! {
@@ -86,8 +86,8 @@ pub(crate) fn wrong_usage(sentence: &str) -> ! {
 }
 
 /// Writes a value as JSON.
-pub(crate) fn say_json(value: &serde_json::Value) {
-    say(&serde_json::to_string_pretty(value).unwrap_or_default());
+pub(crate) fn print_json(value: &serde_json::Value) {
+    print_line(&serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
 /// In bold, on a terminal.

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::arguments::TopArguments;
 use crate::locate;
-use crate::table::{say, wrong_usage};
+use crate::table::{print_line, wrong_usage};
 use daemon::protocol::no_host;
 use draw::{Notes, draw};
 use picture::Picture;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// How long a key may wait.
 const TICK: Duration = Duration::from_millis(100);
-/// Columns where nobody says how many there are.
+/// Columns by default.
 const COLUMNS: u16 = 120;
 /// Lines of a single picture besides its connections, and at most.
 const LINES: (usize, usize) = (40, 2000);
@@ -49,7 +49,7 @@ pub(crate) fn top(arguments: &TopArguments) -> Result<(), String> {
         return watch.print(arguments, &state);
     }
     if !io::stdout().is_terminal() {
-        wrong_usage("standard output is no terminal: say --once for one picture as text, or --json");
+        wrong_usage("standard output is no terminal: give --once for one picture as text, or --json");
     }
     let first = watch.sample(&state)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -91,9 +91,9 @@ impl Watch {
             let mut picture = Picture::between(&before, &now);
             if arguments.json {
                 picture.flows = state.flows(&picture).into_iter().cloned().collect();
-                say(&serde_json::to_string(&picture).map_err(|e| e.to_string())?);
+                print_line(&serde_json::to_string(&picture).map_err(|e| e.to_string())?);
             } else {
-                text(&picture, state, self.interval).iter().for_each(|line| say(line));
+                text(&picture, state, self.interval).iter().for_each(|line| print_line(line));
             }
             if arguments.once {
                 return Ok(());
@@ -127,15 +127,15 @@ impl Watch {
             }
             let notes = Notes { interval: self.interval.as_secs_f64(), colours, footer: "" };
             terminal.draw(|it| draw(it.area(), it.buffer_mut(), &picture, &state, &notes)).map_err(broken)?;
-            let mut patience = due.saturating_duration_since(Instant::now()).min(TICK);
-            while event::poll(patience).map_err(broken)? {
+            let mut limit = due.saturating_duration_since(Instant::now()).min(TICK);
+            while event::poll(limit).map_err(broken)? {
                 match event::read().map_err(broken)? {
                     Event::Key(key) if key.kind == KeyEventKind::Release => {}
                     Event::Key(key) if state.key(key, &picture) == Next::Quit => return Ok(()),
                     _ => {}
                 }
                 // Those that came together are taken together.
-                patience = Duration::ZERO;
+                limit = Duration::ZERO;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! `opentoe trace`: what happens inside, as it happens.
 use crate::arguments::TraceArguments;
 use crate::locate;
-use crate::table::{Table, cell, red, say, say_json};
+use crate::table::{Table, cell, print_json, print_line, red};
 use crate::units::{self, several};
 use daemon::client;
 use daemon::protocol::{Question, Trace};
@@ -34,7 +34,7 @@ pub(crate) fn trace(arguments: &TraceArguments) -> Result<(), String> {
     show(stream, arguments, &enough)
 }
 
-/// Shows lines until the daemon has sent the last one. Who watches and has had enough does not want the thousands that
+/// Shows lines until the daemon has sent the last one. A reader that has had enough has no use for the thousands that
 /// are on their way; a file gets them all.
 fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enough: &AtomicBool) -> Result<(), String> {
     let (mut shown, mut line, mut out) = (0u64, String::new(), io::BufWriter::new(io::stdout()));
@@ -139,9 +139,9 @@ fn list(points: PointSet, as_json: bool) {
             let kind = if point.kind() == Kind::Event { "event" } else { "histogram" };
             json!({ "name": point.name(), "kind": kind, "arguments": arguments, "sentence": point.sentence() })
         };
-        return say_json(&points.iter().map(point).collect());
+        return print_json(&points.iter().map(point).collect());
     }
-    let mut table = Table::new(&["tracepoint", "kind", "what it says"]);
+    let mut table = Table::new(&["tracepoint", "kind", "what it means"]);
     for point in points.iter() {
         let kind = if point.kind() == Kind::Event { "event" } else { "histogram" };
         table.row([point.name(), kind, point.sentence()]);
@@ -154,17 +154,17 @@ pub(crate) fn figures(answer: &Value, all: bool) {
     for station in crate::ls::list(answer, "hosts") {
         let points = crate::ls::list(station, "points");
         let (shown, silent): (Vec<&Value>, Vec<&Value>) = points.iter().partition(|point| all || point["count"] != 0);
-        say(&crate::table::bold(&station_name(station)));
+        print_line(&crate::table::bold(&station_name(station)));
         if points.is_empty() {
-            say("no tracepoint is on, and none was; --enable PATTERN counts some");
+            print_line("no tracepoint is on, and none was; --enable PATTERN counts some");
         }
         if !shown.is_empty() {
             counted(&shown).print();
         }
         if !silent.is_empty() {
-            say(&format!("and {} that counted nothing: --all shows them", several(silent.len(), "tracepoint")));
+            print_line(&format!("and {} that counted nothing: --all shows them", several(silent.len(), "tracepoint")));
         }
-        say("");
+        print_line("");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Volumes that hosts serve and use, for `opentoe ls`, `stats` and `why`.
-use crate::table::{Table, bold, cell, list, say, thousands};
+use crate::table::{Table, bold, cell, list, print_line, thousands};
 use crate::units;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ const PATH: usize = 16;
 pub(crate) fn ls(answer: &Value) {
     for table in [served(list(answer, "volumes")), used(list(answer, "blocks"))] {
         if !table.is_empty() {
-            say("");
+            print_line("");
             table.print();
         }
     }
@@ -21,7 +21,7 @@ fn name(value: &Value) -> String {
     cell(value).chars().take(NAME).collect()
 }
 
-/// The end of a path says most.
+/// The end of a path has most of its meaning.
 fn path(value: &Value) -> String {
     let all = cell(value);
     let from = all.chars().count().saturating_sub(PATH);
@@ -60,19 +60,19 @@ fn used(blocks: &[Value]) -> Table {
 /// Counters of each volume and of each use, with its paths.
 pub(crate) fn stats(answer: &Value) {
     for volume in list(answer, "volumes") {
-        say(&bold(&format!("volume {} of host {}", cell(&volume["name"]), cell(&volume["host"]))));
+        print_line(&bold(&format!("volume {} of host {}", cell(&volume["name"]), cell(&volume["host"]))));
         counters(volume, &["requests"]).print();
         let clients = list(volume, "clients");
-        clients.iter().for_each(|client| say(&format!("{}: {}", cell(&client["address"]), session(client))));
-        say("");
+        clients.iter().for_each(|client| print_line(&format!("{}: {}", cell(&client["address"]), session(client))));
+        print_line("");
     }
     for block in list(answer, "blocks") {
         let title = ["volume", "host", "server", "state"].map(|key| cell(&block[key]));
         let [volume, host, server, state] = title;
-        say(&bold(&format!("block {volume} of host {host}, from {server}: {state}")));
+        print_line(&bold(&format!("block {volume} of host {host}, from {server}: {state}")));
         counters(block, &["requests", "packets"]).print();
         paths(block).print();
-        say("");
+        print_line("");
     }
 }
 
@@ -101,12 +101,12 @@ fn paths(block: &Value) -> Table {
     table
 }
 
-/// What is wrong with volumes: how many sentences were said.
+/// What is wrong with volumes: how many sentences were printed.
 pub(crate) fn why(answer: &Value) -> usize {
     let troubles = list(answer, "storage");
     for trouble in troubles {
         let [volume, host, sentence] = ["volume", "host", "sentence"].map(|key| cell(&trouble[key]));
-        say(&format!("volume {volume} at host {host}: {sentence}"));
+        print_line(&format!("volume {volume} at host {host}: {sentence}"));
     }
     troubles.len()
 }

@@ -1,7 +1,7 @@
 //! `opentoe run --wait-for`: the program starts once its server listens.
 //!
-//! A server that takes one connection must not lose it to who waits. So listeners are looked up, on the daemon's hosts
-//! and in the kernel's table; a connection is tried only where the address is another machine's.
+//! A server that takes one connection must not lose it to a waiting process. So listeners are looked up, on the
+//! daemon's hosts and in the kernel's table; a connection is tried only where the address is another machine's.
 use crate::table::list;
 use daemon::client;
 use daemon::protocol::Question;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Time between two looks.
+/// Time between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long another machine may take to answer.
 const ROUND_TRIP: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(crate) fn listeners(addresses: &[SocketAddr], limit: Duration, socket: &Path
     Ok(())
 }
 
-/// Something listens at the address. Between two looks, `in_kernel` keeps whether the kernel had a listener there.
+/// Something listens at the address. Between two polls, `in_kernel` keeps whether the kernel had a listener there.
 fn is_there(address: SocketAddr, socket: &Path, host: &str, in_kernel: &mut bool) -> Result<bool, String> {
     let local = is_local(address.ip());
     // The kernel first: libtoe makes a listener on the host before the one on the kernel (`listen`).
@@ -52,7 +52,7 @@ fn is_there(address: SocketAddr, socket: &Path, host: &str, in_kernel: &mut bool
 
 fn too_late(address: SocketAddr, limit: Duration) -> String {
     format!(
-        "the program was not started: nothing listens at {address} after {} s; look at `opentoe ls` and `ss -tln`, \
+        "the program was not started: nothing listens at {address} after {} s; see `opentoe ls` and `ss -tln`, \
          start the server there, or wait longer with --wait-limit",
         limit.as_secs()
     )
@@ -67,7 +67,7 @@ fn reached(address: &SocketAddr) -> SocketAddr {
     }
 }
 
-/// Where an address is, by what a daemon lists.
+/// Place of an address, by a daemon's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressState {
     /// A host of the daemon takes connections there.
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_machine_are_told_from_others() {
+    fn addresses_of_this_machine_are_distinguished_from_others() {
         assert!(is_local(Ipv4Addr::LOCALHOST.into()) && is_local(Ipv4Addr::new(127, 1, 2, 3).into()));
         assert!(!is_local(Ipv4Addr::new(192, 0, 2, 1).into()), "a documentation address (RFC 5737)");
         assert_eq!(reached(&at("0.0.0.0:80")), at("127.0.0.1:80"));

@@ -5,7 +5,7 @@ use crate::functions;
 use crate::locate;
 use crate::ls::{failures, list, only};
 use crate::process;
-use crate::table::{Table, cell, say, say_json, thousands};
+use crate::table::{Table, cell, print_json, print_line, thousands};
 use crate::volumes;
 use daemon::client;
 use daemon::protocol::Question;
@@ -23,7 +23,7 @@ pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
         None => (only(client::ask(&socket, &Question::Drops)?, host.as_deref())?, drops),
     };
     if arguments.json {
-        say_json(&answer);
+        print_json(&answer);
     } else {
         explain(&answer);
     }
@@ -42,7 +42,7 @@ fn drops(answer: &Value) {
     let troubles = volumes::why(answer) + functions::why(answer);
     match table.is_empty() {
         false => table.print(),
-        true if troubles + failures == 0 => say("Nothing was dropped."),
+        true if troubles + failures == 0 => print_line("Nothing was dropped."),
         true => {}
     }
 }
@@ -51,7 +51,7 @@ fn flows(answer: &Value) {
     for host in list(answer, "hosts") {
         let name = cell(&host["name"]);
         list(host, "flows").iter().for_each(|flow| {
-            say(&format!("flow {} of host {name}:", flow["flow"]));
+            print_line(&format!("flow {} of host {name}:", flow["flow"]));
             flow::explain(flow);
         });
     }

@@ -2,14 +2,14 @@
 use crate::arguments::{MapVerb, XdpArguments, XdpVerb};
 use crate::locate;
 use crate::ls::list;
-use crate::table::{Table, cell, say, say_json, thousands};
+use crate::table::{Table, cell, print_json, print_line, thousands};
 use crate::units;
 use daemon::client;
 use daemon::protocol::{MAX_OBJECT, NATIVE, Question, Xdp};
 use serde_json::Value;
 use std::path::Path;
 
-/// Loads, lists, unloads; looks into maps and changes them.
+/// Loads, lists, unloads; shows maps and changes them.
 pub(crate) fn xdp(arguments: &XdpArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let host = arguments.host.clone();
@@ -30,7 +30,7 @@ pub(crate) fn xdp(arguments: &XdpArguments) -> Result<(), String> {
         }
     };
     if arguments.json {
-        say_json(&answer);
+        print_json(&answer);
     } else {
         show(&answer);
     }
@@ -65,8 +65,8 @@ fn map(verb: &MapVerb, host: Option<String>) -> (Xdp, fn(&Value)) {
 
 fn loaded(module: &Value) {
     let [name, host, stage] = ["name", "host", "stage"].map(|key| cell(&module[key]));
-    say(&format!("module {name} runs on host {host}, {stage} stage, position {}", module["position"]));
-    kernel(&module["kernel"], "it").iter().for_each(|sentence| say(sentence));
+    print_line(&format!("module {name} runs on host {host}, {stage} stage, position {}", module["position"]));
+    kernel(&module["kernel"], "it").iter().for_each(|sentence| print_line(sentence));
 }
 
 /// The judgement of the kernel's verifier, in a sentence; none of what is no eBPF.
@@ -98,7 +98,7 @@ fn unloaded(module: &Value) {
     let runs = module["runs"].as_u64().unwrap_or(0);
     let frames = if runs == 1 { "frame" } else { "frames" };
     let [name, host] = [&module["name"], &module["host"]].map(cell);
-    say(&format!("module {name} is gone from host {host} after {} {frames}", thousands(runs)));
+    print_line(&format!("module {name} is gone from host {host} after {} {frames}", thousands(runs)));
 }
 
 /// As modules' figures name them.
@@ -113,7 +113,7 @@ fn modules(answer: &Value) {
     };
     modules.sort_by_key(|module| place(module));
     if modules.is_empty() {
-        return say("No module is loaded: opentoe xdp load FILE");
+        return print_line("No module is loaded: opentoe xdp load FILE");
     }
     // Verdicts that nobody gave would only make the table wide.
     let count = |module: &Value, verdict: &str| module["verdicts"][verdict].as_u64().unwrap_or(0);
@@ -131,10 +131,10 @@ fn modules(answer: &Value) {
     for module in &modules {
         for (fault, count) in module["faults"].as_object().into_iter().flatten() {
             let times = units::several(count.as_u64().unwrap_or(0), "time");
-            say(&format!("module {} failed {times}: {fault}", cell(&module["name"])));
+            print_line(&format!("module {} failed {times}: {fault}", cell(&module["name"])));
         }
     }
-    verdicts_of_kernel(&modules).iter().for_each(|sentence| say(sentence));
+    verdicts_of_kernel(&modules).iter().for_each(|sentence| print_line(sentence));
 }
 
 fn maps(answer: &Value) {
@@ -147,12 +147,12 @@ fn maps(answer: &Value) {
 
 fn entries(answer: &Value) {
     for entry in answer.as_array().into_iter().flatten() {
-        say(&format!("{}  {}", cell(&entry["key"]), cell(&entry["value"])));
+        print_line(&format!("{}  {}", cell(&entry["key"]), cell(&entry["value"])));
     }
 }
 
 fn value(answer: &Value) {
-    say(&cell(answer));
+    print_line(&cell(answer));
 }
 
 fn nothing(_: &Value) {}
@@ -163,7 +163,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_judgement_of_several_modules_is_said_once() {
+    fn a_judgement_of_several_modules_is_printed_once() {
         let module = |name: &str, kernel: Value| json!({ "name": name, "kernel": kernel });
         let unasked = json!({ "verdict": "unknown", "reason": "the daemon has no capability for it" });
         let all = [
@@ -173,11 +173,11 @@ mod tests {
             module("vlan_push", unasked.clone()),
             module("firewall", unasked),
         ];
-        let said = verdicts_of_kernel(&all.iter().collect::<Vec<_>>());
+        let printed = verdicts_of_kernel(&all.iter().collect::<Vec<_>>());
         let expected = [
             "the kernel's verifier was not asked about firewall, vlan_push: the daemon has no capability for it",
             "the kernel's verifier accepts null too",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(printed, expected);
     }
 }

@@ -144,7 +144,7 @@ fn a_capture_that_cannot_be_is_one_sentence_and_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said_before_anything_is_started() {
+fn what_cannot_be_run_is_reported_before_anything_starts() {
     let scratch = Scratch::new();
     let library = any_library();
     let refused = |arguments: &[&str], sentence: &str| {
@@ -199,18 +199,15 @@ fn a_private_daemon_is_found_where_it_is_the_only_one() {
     let file = scratch.0.join("lab.toml");
     fs::write(&file, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
     let (file, toe, library) = (file.to_str().unwrap(), env!("CARGO_BIN_EXE_opentoe"), any_library());
-    let look = format!("unset TOE_SOCKET; {toe} ls");
+    let listing = format!("unset TOE_SOCKET; {toe} ls");
     let run = |script: &str| scratch.toe(&["run", "-q", "--lib", &library, "--config", file, "--", "sh", "-c", script]);
-    let one = run(&look);
+    let one = run(&listing);
     let printed = String::from_utf8_lossy(&one.stdout).into_owned();
     assert!(printed.contains("10.0.0.1/24"), "{printed}{}", error(&one));
-    let two = run(&format!("{toe} run -q --lib {library} --config {file} -- sh -c '{look}'"));
+    let two = run(&format!("{toe} run -q --lib {library} --config {file} -- sh -c '{listing}'"));
     let sentence = error(&two);
     assert_eq!(two.status.code(), Some(1), "{sentence}");
-    assert!(
-        sentence.starts_with("opentoe: 2 daemons of opentoe run are there; say which one:\n  --socket "),
-        "{sentence}"
-    );
+    assert!(sentence.starts_with("opentoe: 2 daemons of opentoe run are there; name one:\n  --socket "), "{sentence}");
     assert_eq!(sentence.matches("   sh (process ").count(), 2, "{sentence}");
     fs::remove_file(file).unwrap();
     scratch.becomes_empty();
@@ -273,7 +270,7 @@ fn without_a_daemon_one_is_made_that_the_kernel_reaches() {
     assert!(gone, "the TAP device is still there");
 }
 
-/// Before anything is looked for, and before minutes of measuring.
+/// Before anything is searched, and before minutes of measuring.
 #[test]
 fn impossible_measurements_are_refused_by_option() {
     let scratch = Scratch::new();

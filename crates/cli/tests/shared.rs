@@ -1,4 +1,4 @@
-//! The daemon that a user's programs share: who joins it, who does not, and when it ends.
+//! The daemon that a user's programs share: which ones join it, which do not, and when it ends.
 mod scratch;
 
 use port::Netns;
@@ -47,7 +47,7 @@ impl Program {
         answer
     }
 
-    /// Ends it; returns what `opentoe run` said.
+    /// Ends it; returns what `opentoe run` printed.
     fn end(self) -> String {
         drop((self.input, self.output));
         error(&self.child.wait_with_output().unwrap())
@@ -110,10 +110,10 @@ fn daemons_that_start_at_the_same_time_take_different_networks() {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let mut said: Vec<String> = programs.into_iter().map(Program::end).collect();
-    said.sort();
-    for (n, sentence) in said.iter().enumerate() {
-        assert!(sentence.starts_with(&format!("opentoe: host 'toe' is 10.77.{n}.2, ")), "{said:?}");
+    let mut sentences: Vec<String> = programs.into_iter().map(Program::end).collect();
+    sentences.sort();
+    for (n, sentence) in sentences.iter().enumerate() {
+        assert!(sentence.starts_with(&format!("opentoe: host 'toe' is 10.77.{n}.2, ")), "{sentences:?}");
     }
     scratch.becomes_empty();
 }
@@ -154,7 +154,7 @@ fn a_daemon_that_is_killed_has_a_successor() {
     }
 }
 
-/// What a daemon says of itself; nothing where none is there.
+/// A daemon's own report; nothing where none is there.
 fn hello(socket: &str) -> Value {
     daemon::client::ask(socket.as_ref(), &daemon::protocol::Question::Hello).unwrap_or_default()
 }
@@ -189,7 +189,7 @@ fn it_is_not_shared_across_network_namespaces_or_users() {
     let other = Program::start(run(&scratch, &[]), &elsewhere);
     assert_ne!(first.socket, other.socket, "a program of another network namespace joined");
     let sentence = error(&scratch.toe(&["ls"]));
-    assert!(sentence.starts_with("opentoe: 2 daemons of opentoe run are there; say which one:"), "{sentence}");
+    assert!(sentence.starts_with("opentoe: 2 daemons of opentoe run are there; name one:"), "{sentence}");
     let own = std::process::id();
     let sentence = error(&scratch.toe(&["why", &own.to_string()]));
     let unattached = format!("opentoe: process {own} is attached to none of 2 daemons: libtoe.so is not loaded");

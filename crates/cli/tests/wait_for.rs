@@ -35,7 +35,7 @@ fn a_program_starts_when_its_server_listens() {
     let scratch = Scratch::new();
     let (socket, port) = bound();
     let mut child = waiting(&scratch, port, &[]).spawn().unwrap();
-    // Long enough for the daemon to be there and for some looks. A program that is started too early ends here.
+    // Long enough for the daemon to be there and for some polls. A program that is started too early ends here.
     while scratch.entries() < 2 {
         sleep(Duration::from_millis(10));
     }
@@ -60,7 +60,7 @@ fn without_its_server_a_program_is_not_started() {
     assert_eq!(
         error(&output),
         format!(
-            "opentoe: the program was not started: nothing listens at 127.0.0.1:{port} after 1 s; look at `opentoe ls` \
+            "opentoe: the program was not started: nothing listens at 127.0.0.1:{port} after 1 s; see `opentoe ls` \
              and `ss -tln`, start the server there, or wait longer with --wait-limit\n"
         )
     );

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Writes a line.
-pub fn say(line: &str) {
+pub fn print_line(line: &str) {
     print(&format!("{line}\n"));
 }
 

@@ -19,7 +19,7 @@ pub fn own_descriptors(limit: u64) -> std::ops::Range<u64> {
 pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
 /// Environment variable with the name of the host to attach to; where it is not set, the daemon's first.
 pub const HOST_VARIABLE: &str = "TOE_HOST";
-/// Environment variable that says where libtoe sees a program's calls: one of [`LAYERS`].
+/// Environment variable: where libtoe intercepts a program's calls, one of [`LAYERS`].
 pub const INTERCEPT_VARIABLE: &str = "TOE_INTERCEPT";
 /// Each program has what it needs. System calls are intercepted in those that are linked statically or written in Go,
 /// the C library's functions in all others. So it is where the variable is not set.
@@ -65,7 +65,7 @@ pub fn return_path(attach: &Path) -> PathBuf {
 pub enum Answer {
     /// Attached.
     Welcome(Welcome),
-    /// Not attached; a sentence that says why and what to do.
+    /// Not attached; a sentence with the reason and what to do.
     Refused(String),
 }
 
@@ -99,7 +99,7 @@ pub enum Ask {
 /// Connections in one [`Ask::Resume`]: as many as a message has room for.
 pub const MOST_KEPT: usize = 64;
 
-/// Where a connection stands that outlived its daemon. Positions as in [`crate::Bump`] and [`crate::Completion`].
+/// State of a connection that outlived its daemon. Positions as in [`crate::Bump`] and [`crate::Completion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptConnection {
     /// Its slot.
@@ -132,7 +132,7 @@ pub struct Ticket {
     /// The unspecified IPv6 address stands for that of IPv4, too.
     #[serde(default)]
     pub dual_stack: bool,
-    /// The user who bound the address.
+    /// The user that bound the address.
     pub uid: u32,
     /// Shows that a daemon with the same key gave it.
     pub seal: u64,
@@ -155,7 +155,7 @@ pub enum Asked {
     Refused,
 }
 
-/// What an attached application needs to know.
+/// Answer to an accepted attach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// Number of the context in the daemon.
@@ -168,14 +168,14 @@ pub struct Welcome {
     pub host: String,
     /// The host's own addresses.
     pub addresses: Vec<IpAddress>,
-    /// The host speaks IPv6, at least over its loopback.
+    /// The host has IPv6, at least over its loopback.
     pub v6: bool,
     /// Destinations that the host reaches. A gateway shows as 0.0.0.0/0.
     pub routes: Vec<Prefix>,
     /// The program and the host have one loopback: connections to 127.0.0.0/8 and ::1 may be the host's
     /// (docs/LOOPBACK.md).
     pub loopback: bool,
-    /// The host collects short segments where a program does not say `TCP_NODELAY` (Nagle's algorithm).
+    /// The host collects short segments where a program does not set `TCP_NODELAY` (Nagle's algorithm).
     pub nagle: bool,
     /// Urgent data goes out as such ([`crate::Bump::URGENT`]). Otherwise `MSG_OOB` is refused.
     pub urgent: bool,

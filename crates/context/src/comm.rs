@@ -71,7 +71,7 @@ pub enum Answer {
     /// A device's number. With it comes a socket, through which whoever serves the device gets its queue
     /// (`memory::DmaServer`). The device is gone when the last copy of that descriptor is closed.
     Device(u32),
-    /// It is not done: a Linux error number, and a sentence that says why.
+    /// It is not done: a Linux error number, and a sentence with the reason.
     Refused(i32, String),
 }
 
@@ -80,7 +80,7 @@ pub fn program_bell(region: &Arc<Region>, fd: OwnedFd) -> Doorbell {
     Doorbell::new(region, APP_BELL, fd)
 }
 
-/// What a connection carries, by agreement of both ends.
+/// Content of a connection, by agreement of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carries {
@@ -104,7 +104,7 @@ impl Carries {
     }
 }
 
-/// What a program asks of its host.
+/// Order of a program to its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Open a connection. [`Outcome::Connected`] follows at once, or [`Outcome::Failed`].
@@ -190,7 +190,7 @@ impl Post {
     }
 }
 
-/// What became of a post, or happened to a connection. The numbers are those of include/toe.h.
+/// Outcome of a post, or event of a connection. The numbers are those of include/toe.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Outcome {
@@ -229,7 +229,7 @@ pub struct Completion {
     pub id: u64,
     /// Names the connection in this program; never 0 where there is one.
     pub connection: u32,
-    /// As the outcome says.
+    /// By the outcome.
     pub value: u64,
 }
 

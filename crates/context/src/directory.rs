@@ -17,7 +17,7 @@ pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
 /// The word that reports whether completions wait for room in their ring.
 pub(crate) const COMPLETIONS_WAIT: usize = 6 * CACHE_LINE;
-/// The word that says that the daemon let the application go: its connections end.
+/// The word that marks that the daemon detached the application: its connections end.
 pub(crate) const LET_GO: usize = COMPLETIONS_WAIT + 4;
 /// Where the areas stand: behind the lines of the doorbells.
 const AREAS_AT: usize = 8 * CACHE_LINE;
@@ -26,7 +26,7 @@ const AREA_BYTES: usize = 32;
 /// Areas that a directory can have.
 pub const MOST_AREAS: usize = (PAGE - AREAS_AT) / AREA_BYTES;
 
-/// What an area is.
+/// Kind of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum AreaKind {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What the file begins with.
+/// Magic number of the file.
 pub const MAGIC: &[u8; 4] = b"\x7fELF";
 /// `e_type` of a program that is bound to its addresses.
 pub const ET_EXEC: u16 = 2;
@@ -29,7 +29,7 @@ const MOST_HEADERS: usize = 128;
 /// PATH_MAX of Linux (limits.h).
 const LONGEST_PATH: u64 = 4096;
 
-/// What a file says of itself.
+/// Fields of a file's headers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Elf {
     /// Of 64 bits, low bytes first. Otherwise only the machine is known.

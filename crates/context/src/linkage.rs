@@ -6,7 +6,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How a program's file is linked.
+/// Linkage of a program's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linkage {
     /// Dynamically, or it is no ELF file: a script's interpreter most often is.
@@ -35,7 +35,7 @@ impl Linkage {
     }
 }
 
-/// Looks at a program's file. One that cannot be read counts as linked dynamically.
+/// Reads a program's file. One that cannot be read counts as linked dynamically.
 pub fn linkage(path: &Path) -> Linkage {
     read(path).unwrap_or(Linkage::Dynamic)
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_apart() {
+    fn files_are_distinguished() {
         assert_eq!(linkage(&std::env::current_exe().unwrap()), Linkage::Dynamic);
         assert_eq!(linkage(Path::new("/no/such/program")), Linkage::Dynamic);
         let file = std::env::temp_dir().join(format!("linkage-{}", std::process::id()));

@@ -9,7 +9,7 @@ const QUIET_ROUNDS: u32 = 256;
 /// Quiet ones that are polled in a round.
 const QUIET_POLLS: usize = 8;
 
-/// What a poll found.
+/// Result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polled {
     /// Nothing.
@@ -25,10 +25,10 @@ pub enum Polled {
 /// The contexts of a host, by their numbers, in the order in which they have their turns.
 #[derive(Debug, Default)]
 pub struct PollList {
-    /// Looked at in every round, with the number of rounds in which each left nothing.
+    /// Polled in every round, with the number of rounds in which each left nothing.
     lively: Vec<(u32, u32)>,
     quiet: std::collections::VecDeque<u32>,
-    /// Who of the lively ones has the first turn.
+    /// The first of the active ones in the next round.
     first: usize,
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Looks of each context in so many rounds; those of `busy` always have something.
+    /// Polls of each context in so many rounds; those of `busy` always have something.
     fn polls(poll_list: &mut PollList, rounds: u32, busy: impl Fn(u32) -> bool) -> BTreeMap<u32, u32> {
         let mut seen = BTreeMap::new();
         for _ in 0..rounds {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_looked_at_in_every_round() {
+    fn a_few_are_polled_in_every_round() {
         let mut poll_list = PollList::default();
         (0..FEW as u32).for_each(|context| poll_list.add(context));
         assert!(polls(&mut poll_list, 1000, |_| false).values().all(|count| *count == 1000));
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(seen.len(), 256);
         let most = (256 / QUIET_POLLS) as u32 + 1;
         let seen = polls(&mut poll_list, most, |_| false);
-        assert_eq!(seen.len(), 256, "each is looked at within {most} rounds");
+        assert_eq!(seen.len(), 256, "each is polled within {most} rounds");
         // One that wakes is lively at once.
         polls(&mut poll_list, most, |context| context == 99);
         assert_eq!(polls(&mut poll_list, 10, |context| context == 99)[&99], 10);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_not_looked_at_again_and_may_come_back() {
+    fn one_that_is_gone_is_not_polled_and_may_come_back() {
         let mut poll_list = PollList::default();
         (0..40).for_each(|context| poll_list.add(context));
         polls(&mut poll_list, 2 * QUIET_ROUNDS, |context| context < 3);

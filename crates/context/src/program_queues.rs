@@ -37,7 +37,7 @@ impl ProgramQueues {
         &self.bell
     }
 
-    /// Some completions find no room: whoever sleeps looks again after [`RETRY`].
+    /// Some completions find no room: a sleeping side polls again after [`RETRY`].
     pub fn is_late(&self) -> bool {
         !self.late.is_empty()
     }

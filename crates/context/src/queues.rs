@@ -27,7 +27,7 @@ pub fn daemon_bell(region: &Arc<Region>, fd: OwnedFd) -> Doorbell {
     Doorbell::new(region, DAEMON_BELL, fd)
 }
 
-/// How many elements each queue of a set has: a power of two up to 2^20, or 0 where there is no such queue.
+/// Sizes of the queues of a set, in elements: a power of two up to 2^20, or 0 where there is no such queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueSizes {
     /// Of the send queue.
@@ -38,7 +38,7 @@ pub struct QueueSizes {
     pub completion: u32,
 }
 
-/// How far each end of a set has come, modulo 2^32: what another daemon needs to go on.
+/// Positions of each end of a set, modulo 2^32: what another daemon needs to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueuePositions {
     /// Elements of the send queue.

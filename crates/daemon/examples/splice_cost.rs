@@ -1,4 +1,4 @@
-//! What splicing costs: segments as Linux sends them, through the ingress stage of the FlexTOE engine with the compiled
+//! Cost of splicing: segments as Linux sends them, through the ingress stage of the FlexTOE engine with the compiled
 //! `xdp/splice.c`, on one core.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! An accelerator for tests: memory of this process, which nobody else maps, and which the daemon reaches by a DMA
+//! Stand-in for an accelerator: memory that only this process maps, and which the daemon reaches by a DMA
 //! queue only. `stand_in PATH` meets the test at that socket and does what messages order:
 //!
 //! - `serve HOW`, with a queue's descriptor: serves the queue from now on, see [`How`];
@@ -22,7 +22,7 @@ const BYTES: usize = 8 << 20;
 enum How {
     /// Each copy after so many microseconds.
     After(u64),
-    /// Copies are made, and said to be done, in another order than they were ordered.
+    /// Copies are made, and completed, in another order than they were ordered.
     Shuffled,
     /// Orders are taken, and nothing is done.
     Silent,

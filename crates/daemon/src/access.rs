@@ -6,7 +6,7 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Who is at the other end of a socket.
+/// Credentials of the process at the other end of a socket.
 struct Caller {
     uid: u32,
     groups: Vec<u32>,
@@ -20,7 +20,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Who may attach to a host: those that it names, or everybody where it names nobody. The error is a sentence.
+    /// Users who may attach to a host: those that it names, or all where it names none. The error is a sentence.
     pub(crate) fn to_host(section: &HostSection) -> Result<Access, String> {
         let users =
             section.users.iter().map(|name| number_of(name, "user", "/etc/passwd")).collect::<Result<_, _>>()?;
@@ -29,7 +29,7 @@ impl Access {
         Ok(Access { users, groups })
     }
 
-    /// Who may change the daemon, besides its own user and root.
+    /// Users who may change the daemon, besides its own user and root.
     pub(crate) fn to_manage(group: Option<&str>) -> Result<Access, String> {
         let group = group.map(group_number).transpose()?;
         Ok(Access { users: Vec::new(), groups: group.into_iter().collect() })
@@ -46,7 +46,7 @@ impl Access {
         self.names(socket)
     }
 
-    /// Root, the daemon's own user, or one of those named. Who cannot be seen is nobody.
+    /// Root, the daemon's own user, or one of those named. A peer without credentials is refused.
     fn names(&self, socket: BorrowedFd<'_>) -> bool {
         let Some(caller) = caller(socket) else { return false };
         let own = rustix::process::geteuid().as_raw();
@@ -57,7 +57,7 @@ impl Access {
     }
 }
 
-/// A process is in the daemon's network namespace. Who cannot be seen is not.
+/// A process is in the daemon's network namespace. One that `/proc` does not show is not.
 ///
 /// Files below /proc/PID/net are the namespace's own, and their inode numbers are open to all; its link in /proc/PID/ns
 /// is not, to a daemon that gave its capabilities up.

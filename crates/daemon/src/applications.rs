@@ -1,4 +1,4 @@
-//! The attach socket: who comes gets a context, who goes loses it.
+//! Attach socket: a process that connects gets a context, which ends with its connection.
 use crate::access::{Access, shares_network};
 use crate::attaching::{find, printable};
 use crate::build::HostPlace;
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Connections to the attach socket that have not said hello yet.
+/// Connections to the attach socket that have not sent their hello yet.
 const MAX_GREETING: usize = 256;
 
 /// A connection to the attach socket.
@@ -44,7 +44,7 @@ pub(crate) enum Spoken {
     TakeOver(OwnedFd),
     /// A program asks for a ZeroNIC host: its socket, and its request.
     Comm(OwnedFd, Vec<u8>),
-    /// A verbs library says hello: its socket, and what it said.
+    /// A verbs library's hello: its socket, and the message.
     Verbs(OwnedFd, Vec<u8>),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Applications {
     peers: HashMap<u64, Peer>,
     handles: Vec<Handle>,
     hosts: Vec<HostPlace>,
-    /// Who may take over.
+    /// Users who may take over.
     operators: Access,
     seals: Seals,
 }
@@ -68,12 +68,12 @@ impl Applications {
         self.peers.values().filter(|peer| peer.place.is_some()).count()
     }
 
-    /// Takes a new connection. Where too many unknown peers are waiting, the one that has waited longest goes: who says
-    /// hello does so at once, and others are not kept out by those who never do.
+    /// Takes a new connection. Where too many peers are unattached, the oldest is closed. A library sends its hello at
+    /// once, and peers that never do must not keep others out.
     pub(crate) fn add(&mut self, number: u64, socket: OwnedFd, door: Door) {
         if self.peers.len() - self.attached() >= MAX_GREETING {
-            let strangers = self.peers.iter().filter(|(_, peer)| peer.place.is_none());
-            if let Some(oldest) = strangers.map(|(number, _)| *number).min() {
+            let unattached = self.peers.iter().filter(|(_, peer)| peer.place.is_none());
+            if let Some(oldest) = unattached.map(|(number, _)| *number).min() {
                 self.remove(oldest);
             }
         }
@@ -89,8 +89,8 @@ impl Applications {
     /// given back.
     pub(crate) fn readable(&mut self, number: u64) -> Spoken {
         let Some(peer) = self.peers.get(&number) else { return Spoken::Done };
-        let stranger = peer.place.is_none();
-        if let Some((hello, region)) = returning::hello(peer.socket.as_fd()).filter(|_| stranger) {
+        let unattached = peer.place.is_none();
+        if let Some((hello, region)) = returning::hello(peer.socket.as_fd()).filter(|_| unattached) {
             return self.settle(number, self.greet(&peer.socket, peer.door, &hello, region));
         }
         let attached = match (&peer.place, handover::recv_bytes(peer.socket.as_fd())) {
@@ -132,7 +132,7 @@ impl Applications {
         Spoken::Done
     }
 
-    /// Answers an attached application. `None` for one that says what no library of ours does, or reads no answers.
+    /// Answers an attached application. `None` where its message is no library's, or where it reads no answers.
     fn answer(&self, place: &Attached, socket: &OwnedFd, message: &[u8]) -> Option<()> {
         let (host, asks, handle) = (place.host, place.context, &self.handles[place.thread]);
         let (answer, region) = match serde_json::from_slice(message).ok()? {
@@ -247,7 +247,8 @@ impl Applications {
             let _ = handover::send(socket.as_fd(), &answer, &[]);
         };
         let attached = hello(message).and_then(|hello| {
-            let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
+            let peer = handover::credentials(socket.as_fd())
+                .map_err(|e| format!("the credentials of the peer cannot be read: {e}"))?;
             self.attach(socket, door, &hello, peer, region)
         });
         attached.map_err(refuse).ok()
@@ -263,24 +264,25 @@ impl Applications {
     ) -> Result<Attached, String> {
         let place = find(&self.hosts, hello.host.as_deref())?;
         let ticket = hello.ticket.as_ref();
-        let kept = region.and_then(|region| self.usable(place, region));
-        // Nobody has that region but who was attached, or got it from who was.
+        let reusable = region.and_then(|region| self.usable(place, region));
+        // Only an attached process, and those that it passed it to, have that region.
         let returns =
-            kept.is_some() || ticket.is_some_and(|ticket| self.seals.is_right(&place.config.stack.name, ticket));
+            reusable.is_some() || ticket.is_some_and(|ticket| self.seals.is_right(&place.config.stack.name, ticket));
         if !returns && (door == Door::Return || !place.access.may_attach(socket.as_fd())) {
             let (name, uid) = (&place.config.stack.name, peer.uid);
             return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
         }
         if reserve::is_short() {
             return Err(
-                "the daemon gets no more memory: it serves who is there, and nobody new until it gets some".into()
+                "the daemon gets no more memory: it serves the attached programs, and no new one until it gets some"
+                    .into(),
             );
         }
         let stack = &place.config.stack;
         let geometry = stack.memory.geometry();
         let broken = |e: std::io::Error| format!("the daemon cannot make shared memory: {e}");
-        let returned = kept.is_some();
-        let region = kept.map_or_else(|| geometry.create_region("opentoe").map_err(broken), Ok).map(Arc::new)?;
+        let returned = reusable.is_some();
+        let region = reusable.map_or_else(|| geometry.create_region("opentoe").map_err(broken), Ok).map(Arc::new)?;
         let (app_bell, to_app) = Doorbell::pair().map_err(broken)?;
         let daemon_bell = Doorbell::eventfd().map_err(broken)?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
@@ -320,7 +322,7 @@ impl Applications {
     }
 }
 
-/// The hello of a library of this version. Of one of another version only the version is understood.
+/// The hello of a library of this version. Of a library of another version, only the version is read.
 fn hello(message: &[u8]) -> Result<Hello, String> {
     #[derive(serde::Deserialize)]
     struct Version {
@@ -330,7 +332,7 @@ fn hello(message: &[u8]) -> Result<Hello, String> {
     let Version { version } = serde_json::from_slice(message).map_err(strange)?;
     if version != context::VERSION {
         return Err(format!(
-            "libtoe speaks version {version} of the attach protocol and the daemon version {}: use the libtoe.so that \
+            "libtoe has version {version} of the attach protocol and the daemon version {}: use the libtoe.so that \
              came with this daemon, or start a daemon of the library's version",
             context::VERSION
         ));

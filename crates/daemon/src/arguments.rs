@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Only check the configuration, and that users, groups, modules and cores that it names are there
     #[arg(long)]
     pub check: bool,
-    /// End when this process has ended and nobody is attached any more
+    /// End when this process has ended and no program is attached any more
     #[arg(long, value_name = "PID")]
     pub owner: Option<i32>,
     /// Write a line to standard output when applications can attach

@@ -3,7 +3,7 @@ use crate::build::HostPlace;
 use crate::protocol::no_host;
 use serde_json::Value;
 
-/// Most characters kept of a program's command line.
+/// Most characters of a program's command line that are stored.
 const MAX_COMMAND: usize = 512;
 
 /// The host of this name; the first one where none is named.
@@ -16,13 +16,13 @@ pub(crate) fn find<'h>(hosts: &'h [HostPlace], name: Option<&str>) -> Result<&'h
 }
 
 /// The version of a library in its first message, under this key, which shows what it asks for. Of a library of another
-/// version, only that is understood.
+/// version, only that is read.
 pub(crate) fn version(message: &[u8], key: &str) -> Option<u32> {
     let hello: Value = serde_json::from_slice(message).ok()?;
     u32::try_from(hello.get(key)?.as_u64()?).ok()
 }
 
-/// What an application says of itself is shown on terminals: no control characters, and not too much.
+/// Text of an application for terminals: without control characters, and cut.
 pub(crate) fn printable(command: &str) -> String {
     command.chars().filter(|c| !c.is_control()).take(MAX_COMMAND).collect()
 }

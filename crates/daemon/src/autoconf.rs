@@ -1,4 +1,4 @@
-//! A host that takes its IPv6 address from a router: asked for on its first port, once, before the host begins.
+//! IPv6 autoconfiguration of a host: a router solicitation on its first port, once, before the host begins.
 use crate::clock::Clock;
 use crate::config::HostSection;
 use control::{HostConfig, Ipv6Config};
@@ -7,16 +7,16 @@ use port::{FramePool, Port, PortDrops};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Between two looks at the port.
-const LOOK: Duration = Duration::from_millis(2);
-/// Frames of one look.
+/// Between two polls of the port.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Frames of one poll.
 const BURST: usize = 64;
 
 /// Finds what there is, within eleven seconds. What comes for others meanwhile is dropped. The error is a sentence.
 pub(crate) fn find(host: &str, port: &mut dyn Port, clock: Clock, pool: &FramePool) -> Result<Found, String> {
     let (mut pool, mut drops) = (pool.clone(), PortDrops::default());
     let mut asking = Autoconf::new(clock.now(), port.mac());
-    tracing::info!("host {host} looks for an IPv6 router on {}", port.name());
+    tracing::info!("host {host} solicits an IPv6 router on {}", port.name());
     let (mut out, mut received) = (Vec::new(), Vec::new());
     loop {
         let now = clock.now();
@@ -33,17 +33,17 @@ pub(crate) fn find(host: &str, port: &mut dyn Port, clock: Clock, pool: &FramePo
         }
         if let Some(result) = asking.result() {
             let found = result.map_err(|why| format!("ipv6.auto: {why}"))?;
-            tell(host, &found);
+            log(host, &found);
             return Ok(found);
         }
         if let Some(why) = port.failure() {
             return Err(format!("ipv6.auto: {why}"));
         }
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
 }
 
-fn tell(host: &str, found: &Found) {
+fn log(host: &str, found: &Found) {
     let Found { address, prefix_len, router, lifetime_s, .. } = found;
     match router {
         Some(router) => tracing::info!(

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 const SWITCH: &str = "--background";
 
 /// Starts this program again with the same arguments but [`SWITCH`], and waits until programs can attach. Gives
-/// its process number. The error is a sentence; what is in the way, the daemon itself says.
+/// its process number. The error is a sentence; what is in the way, the daemon itself reports.
 pub fn start() -> Result<u32, String> {
     let failed = |error: std::io::Error| format!("cannot start a daemon in the background: {error}");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).filter(|argument| argument != SWITCH).collect();
@@ -17,8 +17,8 @@ pub fn start() -> Result<u32, String> {
     let mut daemon = command.spawn().map_err(failed)?;
     let mut line = String::new();
     // It closes its end where it does not come so far.
-    let said = daemon.stdout.take().map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line)).map_err(failed)?;
-    if said == 0 {
+    let read = daemon.stdout.take().map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line)).map_err(failed)?;
+    if read == 0 {
         let status = daemon.wait().map_err(failed)?;
         return Err(format!("the daemon in the background did not start ({status})"));
     }

@@ -1,4 +1,5 @@
-//! From configuration to running parts: fabrics with uplinks, ports, hosts with engines, seats on threads.
+//! Construction of a daemon's parts from its configuration: fabrics with uplinks, ports, hosts with engines, seats on
+//! threads.
 use crate::access::Access;
 use crate::autoconf;
 use crate::block::{self, BlockThreads};
@@ -23,14 +24,14 @@ use trace::Traces;
 
 /// Frames of each size that the threads share.
 const POOL: usize = 8192;
-/// Most MiB of a capture file when nothing else is said.
+/// Most MiB of a capture file by default.
 const CAPTURE_MIB: u64 = 1024;
 
 /// The threads' data-paths in the order of the configuration, and how to reach each.
 pub(crate) struct Built {
     pub(crate) paths: Vec<DataPath>,
     pub(crate) handles: Vec<Handle>,
-    /// What the attach and the management socket need to know of each host.
+    /// What the attach and the management socket need of each host.
     pub(crate) hosts: Vec<HostPlace>,
     /// Its ZeroNIC hosts.
     pub(crate) zeronics: Vec<ZeronicPlace>,
@@ -40,7 +41,7 @@ pub(crate) struct Built {
     pub(crate) traces: Vec<Arc<Traces>>,
 }
 
-/// Where a host is served.
+/// Thread and place of a host.
 #[derive(Clone)]
 pub(crate) struct HostPlace {
     pub(crate) config: HostSection,
@@ -50,7 +51,7 @@ pub(crate) struct HostPlace {
     pub(crate) index: usize,
     /// Networks and prefix lengths that it reaches.
     pub(crate) routes: Vec<wire::Prefix>,
-    /// It speaks IPv6.
+    /// It has IPv6.
     pub(crate) v6: bool,
     /// It sends urgent data.
     pub(crate) urgent: bool,
@@ -58,7 +59,7 @@ pub(crate) struct HostPlace {
     pub(crate) interfaces: Vec<Interface>,
     /// Its tracepoints.
     pub(crate) traces: Arc<Traces>,
-    /// Who may attach to it.
+    /// Users who may attach to it.
     pub(crate) access: Access,
     /// Its RDMA device, where it has one.
     pub(crate) rdma: Option<RdmaPlace>,
@@ -95,13 +96,13 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllDevices) -> R
         let (routes, stack) = (host.net().routes.list(), host.base().config().clone());
         let (v6, urgent) = (host.base().speaks_v6(), host.base().has_urgent_data());
         let interfaces = interfaces(host.net().links(), section, config);
-        let said = |e: String| format!("host {name}: {e}");
-        let access = Access::to_host(section).map_err(said)?;
+        let with_context = |e: String| format!("host {name}: {e}");
+        let access = Access::to_host(section).map_err(with_context)?;
         if let Some((port, ports)) = part {
             let (stack, access) = (stack.clone(), access.clone());
             shared.insert(name.clone(), Shared { port, ports, stack, access });
         }
-        let rdma = rdma.place(path, index, section, line_rate(section, config)).map_err(said)?;
+        let rdma = rdma.place(path, index, section, line_rate(section, config)).map_err(with_context)?;
         let config = HostSection { stack, ..section.clone() };
         let thread = section.thread;
         hosts.push(HostPlace { config, thread, index, routes, v6, urgent, interfaces, traces, access, rdma });

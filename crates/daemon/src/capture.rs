@@ -1,5 +1,5 @@
 //! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts, ZeroNIC hosts and fabrics, streamed
-//! to whoever asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
+//! to the client. The data-path never waits for the reader: what it cannot keep is counted as lost.
 use crate::datapath::{DataPath, Handle};
 use crate::protocol::{self, no_host};
 use crate::views::Observer;
@@ -22,7 +22,7 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Not at all.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// How many captures go on.
+/// Number of active captures.
 #[derive(Clone, Default)]
 pub(crate) struct Captures(Arc<AtomicUsize>);
 
@@ -93,7 +93,7 @@ impl CapturePoint {
     }
 }
 
-/// The places to look at, by name: one host, or all of them and the fabrics.
+/// The places to record, by name: one host, or all of them and the fabrics.
 fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, CapturePoint)>, String> {
     let all = hosts(observer);
     if let Some(wanted) = host {
@@ -157,7 +157,7 @@ impl Capture {
 
     /// Streams until the asker has had enough, or has gone.
     pub(crate) fn stream(mut self, stream: &UnixStream) -> io::Result<()> {
-        // A reader may pause without a limit: nobody else waits.
+        // A reader may pause without a limit: nothing else waits for it.
         stream.set_write_timeout(None)?;
         let mut out = BufWriter::with_capacity(256 * 1024, stream);
         let mut head = Vec::new();
@@ -226,13 +226,13 @@ impl Drop for Capture {
     }
 }
 
-/// The asker has shut its side down, or is gone; waits for that no longer than `timeout`.
+/// The client has shut its side down, or is gone; waits for that no longer than `timeout`.
 fn has_enough(mut stream: &UnixStream, timeout: &Timespec) -> io::Result<bool> {
     let mut fds = [PollFd::new(&stream, PollFlags::IN)];
     match poll(&mut fds, Some(timeout)) {
         Ok(0) | Err(Errno::INTR) => return Ok(false),
         waited => waited?,
     };
-    // Whatever else it says means nothing.
+    // Whatever else it sends has no meaning.
     Ok(stream.read(&mut [0; 256])? == 0)
 }

@@ -48,7 +48,7 @@ fn converse(socket: &Path, question: &Question, bytes: &[u8]) -> Result<(Value, 
     stream.set_read_timeout(Some(TIMEOUT)).map_err(lost)?;
     let mut line = serde_json::to_string(question).map_err(|e| e.to_string())?;
     line.push('\n');
-    // A daemon that does not want the bytes says so without reading them.
+    // A daemon that refuses the bytes answers without reading them.
     let written = (&stream).write_all(line.as_bytes()).and_then(|()| (&stream).write_all(bytes));
     let mut answer = String::new();
     let mut reader = BufReader::new(stream);

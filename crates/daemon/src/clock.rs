@@ -24,7 +24,7 @@ impl Clock {
     }
 
     fn from(now: Nanos, origin: Nanos) -> Clock {
-        // In this order: time between the two looks puts the clock ahead, never back.
+        // In this order: time between the two reads puts the clock ahead, never back.
         let present = Instant::now();
         let elapsed = monotonic().saturating_sub(origin).max(now);
         Clock(present.checked_sub(Duration::from_nanos(elapsed)).unwrap_or(present))
@@ -65,8 +65,8 @@ mod tests {
     /// The other daemon's clock goes on while its message is on its way.
     #[test]
     fn a_clock_that_goes_on_is_not_behind_the_other_one() {
-        let (told, origin) = (5_000_000, monotonic() - 7_000_000);
-        let clock = Clock::from(told, origin);
+        let (sent, origin) = (5_000_000, monotonic() - 7_000_000);
+        let clock = Clock::from(sent, origin);
         let other = monotonic() - origin;
         assert!(clock.now() >= 7_000_000 && clock.now() >= other);
         assert!(clock.origin().abs_diff(origin) < 1_000_000_000);

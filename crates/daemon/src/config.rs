@@ -36,7 +36,7 @@ pub struct Config {
     pub blocks: Vec<BlockSection>,
 }
 
-/// What concerns the daemon as a whole: the keys at the top of the file.
+/// Keys of the daemon as a whole, at the top of the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceConfig {
@@ -47,8 +47,8 @@ pub struct ServiceConfig {
     /// Group of both sockets, by name or number.
     pub socket_group: Option<String>,
     /// Group whose members may change the daemon: load modules, capture, trace, end it; by name or number. It is the
-    /// management socket's group then. Root and the daemon's own user always may; who else may open that socket only
-    /// looks.
+    /// management socket's group then. Root and the daemon's own user always may; others who may open that socket only
+    /// read.
     pub manage_group: Option<String>,
     /// Once everything is open, give up all capabilities and most system calls.
     pub confine: bool,
@@ -62,15 +62,15 @@ pub struct ServiceConfig {
     pub thread: Vec<ThreadConfig>,
 }
 
-/// Where Prometheus finds metrics.
+/// Listener of metrics for Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
-    /// Address and port of `GET /metrics`, as `127.0.0.1:9464`; nowhere where it is not said.
+    /// Address and port of `GET /metrics`, as `127.0.0.1:9464`; none by default.
     pub listen: Option<SocketAddr>,
 }
 
-/// What a thread does when there is nothing to do: first it polls, then it yields, then it sleeps.
+/// Idle behaviour of a thread: first it polls, then it yields, then it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PollingConfig {
@@ -130,13 +130,13 @@ pub struct HostSection {
     pub thread: usize,
     /// Users whose programs may attach, by name or number.
     pub users: Vec<String>,
-    /// Groups whose members' programs may attach. Where no user and no group is named, everybody may who can open the
+    /// Groups whose members' programs may attach. Where no user and no group is named, all may who can open the
     /// attach socket.
     pub groups: Vec<String>,
-    /// Whose programs may use its RDMA device. Where it is not said: those of the daemon's own user in the private
+    /// Whose programs may use its RDMA device. By default: those of the daemon's own user in the private
     /// daemon of a program, nobody's otherwise.
     pub rdma: Option<RdmaUsers>,
-    /// Those programs may send and receive whole Ethernet frames. Where it is not said: in the private daemon of a
+    /// Those programs may send and receive whole Ethernet frames. By default: in the private daemon of a
     /// program.
     pub rdma_raw_packets: Option<bool>,
     /// How its RDMA device makes up for lost packets.
@@ -168,7 +168,7 @@ pub struct ModuleSection {
     pub name: Option<String>,
     /// Which of the object's programs, by its function's name; it may be left out where there is only one.
     pub program: Option<String>,
-    /// Modules of a stage run in the order of their positions; last where it is not said.
+    /// Modules of a stage run in the order of their positions; last by default.
     pub position: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
 //! Confinement of the daemon, once everything is open. It gives up its capabilities, the right to gain others, and the
-//! system calls that it has no use for. docs/SECURITY.md says against whom.
+//! system calls that it has no use for. docs/SECURITY.md has the attackers.
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs,
@@ -19,7 +19,7 @@ pub(crate) fn keep_network_capabilities() -> Result<(), String> {
     keep((CapabilitySet::NET_ADMIN | CapabilitySet::NET_BIND_SERVICE) & own.permitted)
 }
 
-fn keep(kept: CapabilitySet) -> Result<(), String> {
+fn keep(capabilities: CapabilitySet) -> Result<(), String> {
     let failed = |e: rustix::io::Errno| format!("cannot give up capabilities: {e}");
     set_no_new_privs(true).map_err(failed)?;
     // Of those that it may drop: without CAP_SETPCAP the bounding set stays, which `no_new_privs` makes meaningless.
@@ -29,7 +29,8 @@ fn keep(kept: CapabilitySet) -> Result<(), String> {
     // An older kernel has no ambient set.
     let _ = clear_ambient_capability_set();
     let inheritable = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable }).map_err(failed)
+    set_capabilities(None, CapabilitySets { effective: capabilities, permitted: capabilities, inheritable })
+        .map_err(failed)
 }
 
 /// From now on the process, all its threads, can call only [`ALLOWED`]; any other system call fails with `EPERM`.
@@ -53,7 +54,7 @@ fn allow_only(allowed: &[i64]) -> Result<(), String> {
     apply_filter_all_threads(&program).map_err(|e| failed(&e.to_string()))
 }
 
-/// What a daemon that has opened everything still calls. Not among them, and what an intruder would want: `socket` and
+/// What a daemon that has opened everything still calls. Left out is what an attacker would use. That is `socket` and
 /// `connect`, `execve`, `ptrace`, `process_vm_*`, `bpf`, `mount`, `setns`, `unshare`, `set*id`, `io_uring_*`, `kill`,
 /// `perf_event_open`, `userfaultfd`, `keyctl`, `link`, `chmod`, `chown`.
 const ALLOWED: &[i64] = &[
@@ -106,7 +107,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_writev,
     // A process that keeps a shared daemon.
     libc::SYS_pidfd_open,
-    // Files: what /proc says of an application, a log that begins anew; at the end, its own sockets.
+    // Files: what /proc has of an application, a log that begins anew; at the end, its own sockets.
     libc::SYS_fstat,
     libc::SYS_getcwd,
     libc::SYS_getdents64,

@@ -47,7 +47,7 @@ pub(crate) struct ThreadHost {
     to_send: Vec<Box<Frame>>,
     /// Doorbells that are watched: of contexts whose process lives.
     bells: HashMap<ContextId, OwnedFd>,
-    /// The ports' descriptors while they are watched: one that failed does not say any more which one it was.
+    /// The ports' descriptors while they are watched: one that failed no longer has its number.
     watched: Vec<Option<OwnedFd>>,
     /// Which ports have failed.
     failed: Vec<bool>,
@@ -73,13 +73,13 @@ const ROUNDS_FIRST: u64 = 16;
 
 /// Rounds after one in which a host had something to do: until then, ZeroNIC's rounds stay short.
 const ROUNDS_SHARED: u64 = 64;
-/// How many times as long ZeroNIC's rounds may be beside hosts that have nothing to do: nobody waits for their copies.
+/// How many times as long ZeroNIC's rounds may be beside idle hosts: nothing waits for their copies.
 const WIDE: usize = 4;
 
 /// All that one data-path thread serves.
 pub(crate) struct DataPath {
     pub(crate) hosts: Vec<ThreadHost>,
-    /// The host that is first in this round. Who sends first finds links empty: were it always the same one, its
+    /// The host that is first in this round. The first one to send finds links empty: were it always the same one, its
     /// packets would be neither marked nor dropped where others' are.
     first: usize,
     /// Until this round, a host may have something to do soon.
@@ -137,7 +137,7 @@ impl Handle {
     ) -> Result<T, String> {
         let (reply, answer) = sync_channel(1);
         let action = Box::new(move |path: &mut DataPath| {
-            // Nobody waits any more: then nobody needs it.
+            // The caller has given up: nothing needs the result.
             let _ = reply.send(question(path));
         });
         let gone = "the data-path thread has ended";
@@ -243,7 +243,7 @@ impl DataPath {
         let now = self.clock.now();
         let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
         let context = seat.host.use_base(now, |tcp, context| tcp.attach(context, application, ends, token))?;
-        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        // Edge-triggered, so the eventfd needs no read: each ring wakes once.
         if let Err(error) = watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET) {
             seat.host.use_base(now, |tcp, net| tcp.detach(net, context));
             return Err(format!("the daemon has no room for another doorbell: {error}"));
@@ -324,7 +324,7 @@ impl DataPath {
         }
         let attached = self.with_device(at, |device, _| device.attach(program)).ok_or("the host has no RDMA device")?;
         let id = attached.map_err(|failure| failure.why)?;
-        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        // Edge-triggered, so the eventfd needs no read: each ring wakes once.
         if let Err(error) = watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET) {
             self.with_device(at, |device, now| device.detach(now, id));
             return Err(format!("the daemon has no room for another doorbell: {error}"));
@@ -421,7 +421,7 @@ impl DataPath {
     fn act(&mut self) -> usize {
         let mut done = 0;
         if self.wake.take_pending() {
-            // Who turned a tracepoint on before asking finds what was asked for among what it says.
+            // A client that turned a tracepoint on before its request finds that request among the records.
             self.tracer.refresh();
             while let Ok(action) = self.actions.try_recv() {
                 self.tracer.event(Point::Action, NO_FLOW, [0; 2]);
@@ -444,13 +444,13 @@ impl DataPath {
         let now = self.clock.now();
         let deadline = self.next_deadline();
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
-            let look = self.may_rest().then_some(now + memory_trim::PERIOD);
+            let trim_at = self.may_release().then_some(now + memory_trim::PERIOD);
             self.tracer.event(Point::Asleep, NO_FLOW, [deadline.map_or(0, |deadline| deadline - now), 0]);
-            let woken = self.wait(now, deadline.into_iter().chain(look).min());
+            let woken = self.wait(now, deadline.into_iter().chain(trim_at).min());
             let awake = self.clock.now();
             let slept = awake - now;
-            if self.quiet.is_over(awake, self.figures.busy_rounds) && self.may_rest() {
-                self.rest();
+            if self.quiet.is_over(awake, self.figures.busy_rounds) && self.may_release() {
+                self.release_idle();
             }
             self.figures.sleeps += 1;
             self.figures.asleep += slept;
@@ -471,19 +471,19 @@ impl DataPath {
         self.note_failures();
     }
 
-    /// Waits for a ring or for the end, and looks once more for work on the way: [`SETTLE`] says why. Returns how many
-    /// descriptors rang; none where it was interrupted or found work, too: the next round looks at everything.
+    /// Waits for a ring or for the end, and polls once more for work after [`SETTLE`], for its reason. Returns how
+    /// many descriptors rang; none where it was interrupted or found work, too: the next round polls everything.
     fn wait(&self, begin: Nanos, end: Option<Nanos>) -> usize {
         let wait = |now: Nanos, end: Option<Nanos>| {
             let event = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
             let timeout = end.map(|end| timespec(end.saturating_sub(now)));
             epoll::wait(&self.epoll, &mut [event; 16][..], timeout.as_ref())
         };
-        let look = begin + SETTLE.as_nanos() as Nanos;
-        if end.is_some_and(|end| end <= look) {
+        let settled_at = begin + SETTLE.as_nanos() as Nanos;
+        if end.is_some_and(|end| end <= settled_at) {
             return wait(begin, end).unwrap_or(0);
         }
-        match wait(begin, Some(look)) {
+        match wait(begin, Some(settled_at)) {
             Ok(0) => {}
             woken => return woken.unwrap_or(0),
         }
@@ -492,12 +492,12 @@ impl DataPath {
     }
 
     /// There may be something to give back, once little has been done for a while.
-    fn may_rest(&self) -> bool {
+    fn may_release(&self) -> bool {
         self.pool.has_spare() || self.figures.busy_rounds - self.rested >= memory_trim::FEW
     }
 
     /// Gives back what busy times needed.
-    fn rest(&mut self) {
+    fn release_idle(&mut self) {
         self.rested = self.figures.busy_rounds;
         self.hosts.iter_mut().for_each(|seat| seat.host.rest());
         if self.pool.has_spare() {

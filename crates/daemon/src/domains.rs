@@ -14,7 +14,7 @@ struct Drawn {
 pub(crate) struct Domains(Mutex<Drawn>);
 
 impl Domains {
-    /// A number that nobody has.
+    /// A number that is not in use.
     pub(crate) fn draw(&self) -> Domain {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,4 +1,4 @@
-//! The file beside the daemon's socket that outlives it: a record of each connection, so that the next daemon goes on
+//! Journal: a file beside the daemon's socket that outlives it, a record of each connection. The next daemon goes on
 //! with them where this one is killed (docs/RESTART.md). It lies in memory, as /run does, and is of no use after a
 //! reboot.
 use crate::clock::Clock;
@@ -58,8 +58,8 @@ impl Journal {
     /// sentence: the daemon can do without.
     pub(crate) fn of(socket: &Path, config: &Config) -> Result<Journal, String> {
         let (path, areas, digest) = (path_of(socket), areas(config), digest(config));
-        let kept = kept(&path).ok().filter(|region| region.len() == len(&areas));
-        match kept.filter(|region| region.u64_at(DIGEST).load(Acquire) == digest) {
+        let existing = existing(&path).ok().filter(|region| region.len() == len(&areas));
+        match existing.filter(|region| region.u64_at(DIGEST).load(Acquire) == digest) {
             Some(region) => Ok(Journal { region: Arc::new(region), path, temporary: None, areas }),
             None => Journal::fresh(socket, config),
         }
@@ -197,7 +197,7 @@ fn digest(config: &Config) -> u64 {
 }
 
 /// The file at a path, where only this user can have written it.
-fn kept(path: &Path) -> io::Result<Region> {
+fn existing(path: &Path) -> io::Result<Region> {
     let file = File::from(open(path, OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::RDWR, Mode::empty())?);
     let about = file.metadata()?;
     let own = about.uid() == rustix::process::geteuid().as_raw();

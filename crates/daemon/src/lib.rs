@@ -1,5 +1,5 @@
 //! The daemon `toed`: hosts with their engines and ports on data-path threads, the socket that applications attach
-//! to, and the management socket. Everything about TCP is in the crates below; this one wires, configures and looks.
+//! to, and the management socket. Everything about TCP is in the crates below; this one wires, configures and shows.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -24,8 +24,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a line. Where nobody reads it any more, there is nobody to say so to either.
-fn say(line: &str) -> Result<(), String> {
+/// Prints a line. A reader that has closed the pipe is no error.
+fn print(line: &str) -> Result<(), String> {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(format!("standard output cannot be written ({error}); the line is: {line}"))
@@ -37,14 +37,14 @@ fn say(line: &str) -> Result<(), String> {
 fn serve(arguments: &Arguments) -> Result<(), String> {
     if arguments.background {
         let daemon = background::start()?;
-        return say(&format!("the daemon runs in the background as process {daemon}"));
+        return print(&format!("the daemon runs in the background as process {daemon}"));
     }
     let mut config = config::read(&arguments.config)?;
     if arguments.check {
         let file = arguments.config.display();
         config::machine(&config).map_err(|sentence| format!("{file}: {sentence}"))?;
         let hosts: Vec<&str> = config.hosts.iter().map(|host| host.stack.name.as_str()).collect();
-        return say(&format!("{file} is in order: hosts {}", hosts.join(", ")));
+        return print(&format!("{file} is in order: hosts {}", hosts.join(", ")));
     }
     if let Some(socket) = &arguments.socket {
         config.service.socket = Some(socket.clone());

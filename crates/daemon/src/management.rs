@@ -1,4 +1,4 @@
-//! The management socket's side of the daemon: a short-lived thread for each who asks.
+//! Management socket: a short-lived thread for each connection.
 use crate::access::Access;
 use crate::capture::Captures;
 use crate::modules::Modules;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-/// Who asks at the same time.
+/// Most connections at the same time.
 const MAX_CLIENTS: usize = 32;
 /// How long somebody may keep a connection without asking, and an answer may wait to be read.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,11 +33,11 @@ pub(crate) struct Management {
     clients: Arc<AtomicUsize>,
     captures: Captures,
     tracepoints: Arc<Tracepoints>,
-    /// Who may do more than look.
+    /// Users who may do more than read.
     operators: Access,
     /// The processes for which the daemon was started, where it was.
     owners: Option<Arc<Owners>>,
-    /// Readable once somebody asked the daemon to end.
+    /// Readable once a client has asked the daemon to end.
     stop: Arc<OwnedFd>,
 }
 
@@ -55,7 +55,7 @@ impl Management {
         Ok(Management { observer, modules, clients, captures, tracepoints, operators, owners, stop })
     }
 
-    /// Readable once somebody asked the daemon to end.
+    /// Readable once a client has asked the daemon to end.
     pub(crate) fn stop_fd(&self) -> BorrowedFd<'_> {
         self.stop.as_fd()
     }
@@ -69,7 +69,7 @@ impl Management {
             return;
         }
         let body = move || {
-            // An error here is a client that is gone or silent: nobody is left for a report.
+            // An error here is a client that is gone or silent: none is left for a report.
             let _ = mine.converse(&stream);
             mine.clients.fetch_sub(1, SeqCst);
         };
@@ -91,7 +91,7 @@ impl Management {
             }
             let question = serde_json::from_str(&line);
             if question.as_ref().is_ok_and(changes) && !self.operators.may_manage(stream.as_fd()) {
-                let sentence = "only root, the daemon's own user and manage_group may do this; others may look";
+                let sentence = "only root, the daemon's own user and manage_group may do this; others may read";
                 // What follows the question, as an object does, is not read: so the conversation ends here.
                 return write_answer(stream, &Answer::Error(sentence.into()));
             }
@@ -123,7 +123,7 @@ impl Management {
                 },
                 Ok(Question::Join) => self.join(stream).map_or_else(Answer::Error, Answer::Ok),
                 Ok(question) => self.answer(question).map_or_else(Answer::Error, Answer::Ok),
-                Err(error) => Answer::Error(format!("this is no question that the daemon knows: {error}")),
+                Err(error) => Answer::Error(format!("this is no question of this protocol: {error}")),
             };
             write_answer(stream, &answer)?;
             if stops {
@@ -144,7 +144,7 @@ impl Management {
 
     /// The process at the other end keeps the daemon from now on.
     fn join(&self, stream: &UnixStream) -> Result<Value, String> {
-        let owners = self.owners.as_ref().ok_or("this daemon ends only when it is told to")?;
+        let owners = self.owners.as_ref().ok_or("this daemon ends only by a signal or a request")?;
         let peer = handover::credentials(stream.as_fd()).map_err(|e| format!("the asker cannot be seen: {e}"))?;
         owners.join(peer.pid)?;
         Ok(self.hello())
@@ -162,7 +162,7 @@ impl Management {
                 self.tracepoints.figures(host.as_deref(), &enable, &disable)
             }
             Question::Registers { host, wish } => registers::answer(&self.observer, host.as_deref(), &wish),
-            // Those that are more than an answer are looked at before.
+            // Those that are more than an answer are handled before.
             Question::Stop
             | Question::Join
             | Question::Capture(_)
@@ -173,7 +173,7 @@ impl Management {
     }
 }
 
-/// This request is for more than a look at figures: it changes the daemon, or shows what programs send.
+/// This request does more than read figures: it changes the daemon, or shows what programs send.
 fn changes(question: &Question) -> bool {
     match question {
         Question::Hello

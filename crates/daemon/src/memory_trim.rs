@@ -1,10 +1,10 @@
-//! Quiet threads: whether what busy times needed can go back to the system.
+//! Memory trimming of quiet threads: whether memory of busy times can go back to the system.
 use engine::Nanos;
 
 /// Over so long a period a thread has to be quiet.
 pub(crate) const PERIOD: Nanos = 1_000_000_000;
 /// Rounds with work in a period that leave a thread quiet: those of timers, of rare segments, of an operator's
-/// questions. A thread of many connections hardly ever sleeps for a whole period. Time would say less: on a machine
+/// questions. A thread of many connections hardly ever sleeps for a whole period. Time would show less: on a machine
 /// that is short of processors, each of them may take long.
 pub(crate) const FEW: u64 = 64;
 

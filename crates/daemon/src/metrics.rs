@@ -1,4 +1,4 @@
-//! Metrics for Prometheus: `GET /metrics` where the configuration says so. One series for each host, port, module and
+//! Metrics for Prometheus: `GET /metrics` where the configuration has it. One series for each host, port, module and
 //! reason; connections only added up, since there may be many and they come and go.
 mod families;
 mod http;
@@ -294,7 +294,7 @@ impl Families {
     }
 }
 
-/// The series of a ZeroNIC host's counter, and what it says.
+/// The series of a ZeroNIC host's counter, and its help text.
 fn zeronic_help(key: &str) -> Option<(&'static str, &'static str)> {
     Some(match key {
         "placed_bytes" => ("placed_bytes", "Payload that was placed in programs' memory"),
@@ -311,11 +311,11 @@ fn zeronic_help(key: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Counters of a host's connections, and what they say.
+/// Counters of a host's connections, and their help texts.
 const CONNECTIONS: [(&str, &str); 5] = [
     ("opened", "Connections that programs of the host opened"),
     ("accepted", "Connections that came to listeners of the host"),
-    ("refused", "SYNs that got no connection: nobody listens there, or a backlog or a table is full"),
+    ("refused", "SYNs that got no connection: there is no listener, or a backlog or a table is full"),
     ("failed", "Connections that programs of the host wanted to open, and that failed"),
     ("closed", "Connections that were open and are over"),
 ];

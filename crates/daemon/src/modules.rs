@@ -47,7 +47,7 @@ struct Seated {
     position: u32,
     loaded: LoadedModule,
     content: Content,
-    /// What the kernel's verifier says; nothing for a module that is built in.
+    /// The kernel verifier's verdict; none for a module that is built in.
     kernel: Value,
 }
 
@@ -90,12 +90,13 @@ impl Modules {
     pub(crate) fn load_configured(&self) -> Result<(), String> {
         for place in self.observer.hosts() {
             for section in &place.config.modules {
-                let said = |sentence| format!("host {}: module {}: {sentence}", name_of(place), section.file.display());
-                let (native, object) = content_of(section).map_err(said)?;
+                let with_context =
+                    |sentence| format!("host {}: module {}: {sentence}", name_of(place), section.file.display());
+                let (native, object) = content_of(section).map_err(with_context)?;
                 let (host, name) = (Some(name_of(place)), section.name.as_deref());
                 let program = section.program.as_deref();
                 let wish = Wish { host, name, position: section.position, native, object: &object, program };
-                log(name_of(place), &self.load(&wish).map_err(said)?);
+                log(name_of(place), &self.load(&wish).map_err(with_context)?);
             }
         }
         Ok(())
@@ -180,7 +181,7 @@ impl Modules {
         self.change(&self.observer.hosts()[at], &list)?;
         lists.hosts[at] = list;
         drop(lists);
-        // Answered when the last replica is gone, so that whoever asked can rely on it.
+        // Answered when the last replica is gone, so that the client can rely on it.
         let begin = Instant::now();
         while Arc::strong_count(&gone.loaded.figures) > 1 && begin.elapsed() < GONE {
             std::thread::sleep(Duration::from_micros(200));
@@ -225,7 +226,7 @@ impl Modules {
         match found[..] {
             [one] => Ok(one),
             [] => Err(format!("no module is called `{module}`: opentoe xdp ls shows all")),
-            _ => Err(format!("several hosts run a module called `{module}`: say which with --host")),
+            _ => Err(format!("several hosts run a module called `{module}`: name one with --host")),
         }
     }
 
@@ -240,7 +241,7 @@ impl Modules {
             None if hosts.len() == 1 => Ok(0),
             None => {
                 let names: Vec<_> = hosts.iter().map(name_of).collect();
-                Err(format!("this daemon has several hosts: say which with --host ({})", names.join(", ")))
+                Err(format!("this daemon has several hosts: name one with --host ({})", names.join(", ")))
             }
         }
     }
@@ -276,7 +277,7 @@ impl Seated {
     }
 }
 
-/// Logs a module that the configuration names: nobody else is there to read the kernel's report.
+/// Logs a module that the configuration names: the log is the only reader of the kernel's report.
 fn log(host: &str, module: &Value) {
     let (name, kernel) = (module["name"].as_str().unwrap_or_default(), &module["kernel"]);
     let reason = kernel["reason"].as_str().unwrap_or_default();

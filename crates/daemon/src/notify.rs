@@ -15,7 +15,7 @@ pub(crate) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The one that started this process; nobody where there is none.
+    /// The one that started this process, where there is one.
     pub(crate) fn of_environment() -> ServiceManager {
         let open = |name: &OsStr| open(name).inspect_err(|error| failed(name, error)).ok();
         ServiceManager { socket: std::env::var_os(VARIABLE).and_then(|name| open(&name)) }
@@ -23,20 +23,20 @@ impl ServiceManager {
 
     /// Programs can attach from now on.
     pub(crate) fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
     /// The same of a daemon that took another one's place: from now on the service's main process is this one.
     pub(crate) fn took_over(&self) {
-        self.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
+        self.notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
     }
 
     /// The daemon ends.
     pub(crate) fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
-    fn tell(&self, state: &str) {
+    fn notify(&self, state: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(state.as_bytes())) {
             failed(OsStr::new(VARIABLE), &error);
         }
@@ -55,5 +55,5 @@ fn open(name: &OsStr) -> io::Result<UnixDatagram> {
 }
 
 fn failed(name: &OsStr, error: &io::Error) {
-    tracing::warn!("cannot tell the service manager at {} how the daemon is: {error}", name.to_string_lossy());
+    tracing::warn!("the service manager at {} cannot be notified: {error}", name.to_string_lossy());
 }

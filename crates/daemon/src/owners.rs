@@ -1,4 +1,4 @@
-//! The processes for which a daemon was started: it ends when all of them have ended and nobody is attached.
+//! The processes for which a daemon was started: it ends when all of them have ended and no program is attached.
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
@@ -8,10 +8,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who may become an owner after the first one: each costs a descriptor.
+/// Most owners after the first one: each costs a descriptor.
 const MAX_OWNERS: usize = 1024;
 
-/// The owners of a daemon. Threads that answer questions add to them, the main thread looks who is left.
+/// The owners of a daemon. Threads that answer questions add to them; the main thread polls them.
 pub(crate) struct Owners {
     /// Readable when an owner has ended.
     ended: OwnedFd,
@@ -23,7 +23,7 @@ struct State {
     alive: Vec<(i32, OwnedFd)>,
     /// Where they are written down, for a daemon that takes the place of this one.
     list: Option<File>,
-    /// The daemon ends: nobody can become an owner any more.
+    /// The daemon ends: no process can become an owner any more.
     closed: bool,
 }
 
@@ -41,7 +41,7 @@ impl Owners {
         {
             let mut state = owners.state();
             for pid in before.lines().filter_map(|line| line.parse().ok()) {
-                // Who has ended meanwhile is none any more.
+                // A process that has ended meanwhile is none any more.
                 let _ = owners.add(&mut state, pid);
             }
             if let Some(first) = first {
@@ -87,7 +87,7 @@ impl Owners {
             .map_err(gone)?;
         state.alive.push((pid, process));
         if let Some(list) = &mut state.list {
-            // Where that fails, this one is not known to the next daemon.
+            // Where that fails, the next daemon does not have this one.
             let _ = writeln!(list, "{pid}");
         }
         Ok(())
@@ -108,12 +108,12 @@ impl Owners {
         self.state().alive.iter().map(|(pid, _)| *pid).collect()
     }
 
-    /// Nobody is left.
+    /// No owner is left.
     pub(crate) fn none(&self) -> bool {
         self.state().alive.is_empty()
     }
 
-    /// Where nobody is left, nobody can join from now on; returns whether it is so.
+    /// Where no owner is left, none can join from now on; returns whether it is so.
     pub(crate) fn close_if_none(&self) -> bool {
         let mut state = self.state();
         state.closed |= state.alive.is_empty();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_or_cannot_be_seen_is_no_owner() {
+    fn a_process_that_has_ended_or_is_hidden_is_no_owner() {
         assert!(owners_of(0, true).unwrap_err().contains("another PID namespace"));
         let child = sleeper();
         let pid = child.id() as i32;

@@ -11,7 +11,7 @@ use wire::{IpAddress, Mac};
 
 /// Characters of an interface's name (IFNAMSIZ, without the zero at its end).
 const LONGEST_NAME: usize = 15;
-/// Bits of the network part of a port's address, where it is not said.
+/// Bits of the network part of a port's address by default.
 const PREFIX_LEN: u8 = 24;
 
 /// A port of a host or an uplink of a fabric.
@@ -20,11 +20,11 @@ const PREFIX_LEN: u8 = 24;
 pub struct PortSection {
     /// Which sort; the other keys depend on it.
     pub kind: PortKind,
-    /// The host's address on it, for ports after the first; the host's own where it is not said.
+    /// The host's address on it, for ports after the first; the host's own by default.
     pub address: Option<IpAddress>,
-    /// Bits of that address's network part; 24 where it is not said.
+    /// Bits of that address's network part; 24 by default.
     pub prefix_len: Option<u8>,
-    /// The host's IPv6 address on it, for ports after the first; the host's own where it is not said.
+    /// The host's IPv6 address on it, for ports after the first; the host's own by default.
     pub ipv6: Option<PortIpv6>,
     /// `fabric`: which one; the first where there is none.
     pub fabric: Option<String>,
@@ -36,19 +36,19 @@ pub struct PortSection {
     pub kernel_address: Option<String>,
     /// The same of IPv6, as `2001:db8::1/64`.
     pub kernel_address6: Option<String>,
-    /// `tap`: super-segments and checksum offload; on where it is not said.
+    /// `tap`: super-segments and checksum offload; on by default.
     pub offload: Option<bool>,
-    /// `afxdp`: receive queue of the interface; 0 where it is not said.
+    /// `afxdp`: receive queue of the interface; 0 by default.
     pub queue: Option<u32>,
     /// `afxdp`: all frames of the queue are the host's; otherwise those that are not to its addresses are the kernel's.
     pub exclusive: Option<bool>,
-    /// `tap`: most bytes of an IP packet; 1500 where it is not said.
+    /// `tap`: most bytes of an IP packet; 1500 by default.
     pub mtu: Option<u16>,
     /// Hardware address of the host; derived from names where there is none.
     pub mac: Option<String>,
     /// File to which all frames are written, as pcapng.
     pub capture: Option<PathBuf>,
-    /// Most MiB of that file; 1024 where it is not said.
+    /// Most MiB of that file; 1024 by default.
     pub capture_mib: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub struct PortSection {
 pub struct PortIpv6 {
     /// The address, of global scope.
     pub address: IpAddress,
-    /// Bits of its network part; 64 where it is not said.
+    /// Bits of its network part; 64 by default.
     pub prefix_len: Option<u8>,
 }
 
@@ -96,7 +96,7 @@ impl PortKind {
 
 /// A port of one kind, with what this kind needs.
 pub(crate) enum PortPlan {
-    /// A member of an emulated network: which one, the first where it is not said, and with which hardware address.
+    /// A member of an emulated network: which one, by default the first, and with which hardware address.
     Fabric { fabric: Option<String>, mac: Option<Mac> },
     /// A Linux TAP device.
     Tap(TapConfig),
@@ -186,7 +186,7 @@ impl PortSection {
         })
     }
 
-    /// It says something about an address of its own.
+    /// It has keys about an address of its own.
     pub(crate) fn has_address(&self) -> bool {
         self.address.is_some() || self.prefix_len.is_some() || self.ipv6.is_some()
     }

@@ -26,6 +26,6 @@ pub(crate) fn only<'o>(observer: &'o Observer, host: Option<&str>) -> Result<&'o
             hosts.iter().find(|place| place.config.stack.name == name).ok_or(format!("there is no host {name}"))
         }
         (None, [one]) => Ok(one),
-        (None, _) => Err("this daemon has several hosts: say which with --host".into()),
+        (None, _) => Err("this daemon has several hosts: name one with --host".into()),
     }
 }

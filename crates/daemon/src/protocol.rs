@@ -16,12 +16,12 @@ pub const NATIVE: &str = "native:";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
-    /// Who is there: version, process, names and addresses of hosts; of a daemon that ends by itself also the processes
+    /// The daemon: version, process, names and addresses of hosts. Of a daemon that ends by itself also the processes
     /// that keep it (`owners`), and whether others may join them (`shared`).
     Hello,
     /// The asker's process keeps the daemon from now on. The answer is that of [`Question::Hello`].
     Join,
-    /// Everything that `opentoe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections
+    /// Everything that `opentoe ls` shows: hosts, contexts, flows, listeners, fabrics. A host has how many connections
     /// it has in each state (`states`) and lists the first [`FLOWS`] (`flows`); where there are more, `next` is where
     /// [`Question::Flows`] goes on.
     Ls,
@@ -42,7 +42,7 @@ pub enum Question {
     },
     /// What was dropped, by reason, with a sentence each.
     Drops,
-    /// What an attached process said of its descriptors, also of those that it has closed (`descriptors`); its
+    /// What an attached process reported of its descriptors, also of those that it has closed (`descriptors`). Its
     /// `context`; the connections (`flows`, [`FLOWS`] at most) and local addresses (`bindings`) that they name.
     Descriptors {
         /// The process.
@@ -52,10 +52,10 @@ pub enum Question {
         fd: Option<u32>,
     },
     /// Capture frames as they pass. After the answer, which names the interfaces, the connection carries a capture in
-    /// pcapng until the asker shuts its side down or the count is reached; its last blocks say what was lost.
+    /// pcapng until the client shuts its side down or the count is reached. Its last blocks have what was lost.
     Capture(Capture),
-    /// Stream tracepoints. After the answer, which says how many are on, the connection carries one JSON object a line
-    /// until the asker shuts its side down; the last one says how many records were missed.
+    /// Stream tracepoints. After the answer, which has how many are on, the connection carries one JSON object a line
+    /// until the client shuts its side down. The last one has how many records were missed.
     Trace(Trace),
     /// What tracepoints counted, after some have been turned on or off.
     Tracepoints {
@@ -248,7 +248,7 @@ pub struct Capture {
     pub program: Vec<Instruction>,
 }
 
-/// The sentence about a host that a daemon does not have; the daemon says it, and its clients where they look first.
+/// The sentence about a host that a daemon does not have, for the daemon and for clients that check first.
 pub fn no_host(name: &str, names: &[&str]) -> String {
     format!("this daemon has no host `{name}`; it has {}", names.join(", "))
 }

@@ -7,7 +7,7 @@ use crate::views::Observer;
 use engine::{RegisterShape, Registers};
 use serde_json::{Value, json};
 
-/// Entries that are looked at between two rounds of the data-path.
+/// Entries that are read between two rounds of the data-path.
 const AT_ONCE: u32 = 4096;
 
 /// Answers a question about the registers of a host's program. The error is a sentence.
@@ -54,12 +54,12 @@ struct View<'o> {
 impl View<'_> {
     fn with<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&mut dyn Registers) -> T + Send + 'static,
+        read: impl FnOnce(&mut dyn Registers) -> T + Send + 'static,
     ) -> Result<T, String> {
         let (name, engine) = (&self.place.config.stack.name, self.place.config.engine.name());
         let none = || format!("host {name} runs the {engine} engine, which runs no P4 program");
-        let looked = self.observer.at(self.place, |seat| seat.host.base_mut().registers().map(look))?;
-        looked.ok_or_else(none)
+        let result = self.observer.at(self.place, |seat| seat.host.base_mut().registers().map(read))?;
+        result.ok_or_else(none)
     }
 
     fn find<'s>(&self, shapes: &'s [RegisterShape], name: &str) -> Result<(usize, &'s RegisterShape), String> {

@@ -1,4 +1,4 @@
-//! A daemon's life: it opens everything, serves until it is asked to end, and leaves nothing behind.
+//! Lifecycle of a daemon: it opens everything, serves until it is asked to end, and leaves nothing behind.
 use crate::access::Access;
 use crate::applications::{Applications, Spoken};
 use crate::build::{Built, HostPlace, build};
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 /// Options of a daemon besides its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The daemon belongs to this process: it ends when that has ended and nobody is attached any more.
+    /// The daemon belongs to this process: it ends when that has ended and no program is attached any more.
     pub owner: Option<i32>,
     /// Programs of the same user may become owners, too; the daemon waits [`LINGER`] for the next one before it ends.
     pub shared: bool,
@@ -46,7 +46,7 @@ pub struct Options {
     pub again: bool,
     /// Write a line to standard output when applications can attach.
     pub announce: bool,
-    /// From then on, log to this file and keep none of the standard streams: they may be pipes that somebody waits on.
+    /// From then on, log to this file and keep none of the standard streams: they may be pipes with a waiting reader.
     pub log: Option<PathBuf>,
     /// Take the place of the daemon that runs at the socket, with its programs and connections.
     pub takeover: bool,
@@ -54,7 +54,7 @@ pub struct Options {
 
 /// How long connections may take to end in order when the daemon ends.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// The same for the daemon of one program, which ends by itself and is in nobody's way.
+/// The same for the daemon of one program, which ends by itself and disturbs no other.
 const LONG_FAREWELL: Duration = Duration::from_secs(10);
 
 /// How long a daemon that programs share is kept for the next one: commands of a script follow each other faster.
@@ -123,7 +123,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     desk.watch_all(&signals).map_err(failed)?;
     desk.adopt(peers);
     let manager = ServiceManager::of_environment();
-    // Before the announcement: who waits for it ends then, and the service manager needs its next main process.
+    // Before the announcement: a process that waits for it ends then, and the service manager needs its successor.
     if options.takeover {
         manager.took_over()
     } else {
@@ -212,7 +212,7 @@ fn settle_in(
 
 /// Why a daemon ends.
 enum Ended {
-    Told,
+    Requested,
     OwnerGone,
     TakenOver,
 }
@@ -224,7 +224,7 @@ enum Lingers {
     NoMore,
 }
 
-/// The main thread's place: it waits for whoever comes.
+/// The main thread's place: it waits for connections.
 struct Desk {
     epoll: OwnedFd,
     sockets: Sockets,
@@ -281,7 +281,7 @@ impl Desk {
             let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
             for event in &events[..count] {
                 match event.data.u64() {
-                    SIGNAL | STOP => return Ended::Told,
+                    SIGNAL | STOP => return Ended::Requested,
                     ATTACH => self.admit(Door::Attach),
                     RETURN => self.admit(Door::Return),
                     MANAGE => self.answer(),
@@ -317,20 +317,20 @@ impl Desk {
         if left.is_zero() && owners.close_if_none() {
             return Lingers::NoMore;
         }
-        // Whoever joins meanwhile does not wake this thread: it looks again then.
+        // A process that joins meanwhile does not wake this thread: it polls again then.
         Lingers::For(Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }))
     }
 
-    /// Lets everybody go, and connections end in order, unless another daemon goes on with them.
+    /// Detaches all programs, and connections end in order, unless another daemon goes on with them.
     fn end(&mut self, ended: &Ended, manager: &ServiceManager, handles: &[Handle]) {
         let timeout = match ended {
             Ended::TakenOver => return,
             Ended::OwnerGone => LONG_FAREWELL,
-            Ended::Told => FAREWELL,
+            Ended::Requested => FAREWELL,
         };
         manager.stopping();
-        if matches!(ended, Ended::Told) {
-            tracing::info!("the daemon ends, as it was told; programs that are attached: {}", self.attached());
+        if matches!(ended, Ended::Requested) {
+            tracing::info!("the daemon ends by request; programs that are attached: {}", self.attached());
         }
         self.applications.remove_all();
         self.programs.remove_all();
@@ -342,7 +342,7 @@ impl Desk {
         self.applications.attached() + self.programs.count() + self.comm.count()
     }
 
-    /// A verbs library says hello: from now on a thread of its program's own has its socket.
+    /// A verbs library's hello: from now on a thread of its program's own has its socket.
     fn serve_program(&mut self, socket: OwnedFd, hello: &[u8]) {
         let _ = epoll::delete(&self.epoll, &socket);
         let (handles, hosts) = self.applications.places();
@@ -390,7 +390,7 @@ impl Desk {
     fn admit(&mut self, door: Door) {
         let socket = match handover::accept(self.sockets.behind(door)) {
             Ok(socket) => socket,
-            Err(error) => return self.turn_away(door, &error),
+            Err(error) => return self.refuse(door, &error),
         };
         let number = self.next;
         self.next += 1;
@@ -401,10 +401,10 @@ impl Desk {
         }
     }
 
-    /// Without a descriptor for whoever knocks, the socket would stay readable and this thread would turn for ever: the
+    /// Without a descriptor for a new connection, the socket would stay readable and this thread would spin. The
     /// spare one lets them in, and out again at once. Where even that one is gone, because the limit was lowered, it
     /// turns slowly.
-    fn turn_away(&mut self, door: Door, error: &io::Error) {
+    fn refuse(&mut self, door: Door, error: &io::Error) {
         if !matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
             return;
         }
@@ -426,7 +426,7 @@ impl Desk {
     }
 }
 
-/// Between two looks at who waits, while there is no descriptor to let them in with.
+/// Between two tries to accept, while there is no descriptor for it.
 const BREATH: Duration = Duration::from_millis(50);
 
 fn spare() -> Option<OwnedFd> {
@@ -491,7 +491,7 @@ fn announce(config: &Config, options: &Options, path: &Path) {
     }
     tracing::info!("applications attach at {}", path.display());
     if options.announce {
-        // Nobody may be listening any more; then nobody waits for it.
+        // The receiver may be gone; then nothing waits for it.
         let _ = writeln!(io::stdout(), "ready");
     }
     if let Some(log) = &options.log {
@@ -501,7 +501,7 @@ fn announce(config: &Config, options: &Options, path: &Path) {
     }
 }
 
-/// Standard error goes to a file from now on, standard output nowhere: they may be pipes that somebody waits on.
+/// Standard error goes to a file from now on, standard output nowhere: they may be pipes whose end a reader waits for.
 pub fn leave_streams(log: &Path) -> io::Result<()> {
     rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     rustix::stdio::dup2_stderr(File::options().create(true).append(true).open(log)?)?;

@@ -1,4 +1,4 @@
-//! The daemon's two sockets: where they are, who may use them, and that no other daemon is there already.
+//! Sockets of the daemon, two: their paths, the right to use them, and that no other daemon has them already.
 use crate::access::group_number;
 use crate::config::ServiceConfig;
 use context::attach::return_path;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Name of the attach socket in a runtime directory.
 const NAME: &str = "toed.sock";
 
-/// Where a daemon of this user listens when nothing else is said: `/run/toe/toed.sock` for root,
+/// Where a daemon of this user listens by default: `/run/toe/toed.sock` for root,
 /// `$XDG_RUNTIME_DIR/toe/toed.sock` for others.
 pub fn default_socket() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
@@ -43,7 +43,7 @@ pub(crate) struct Sockets {
     pub(crate) returning: Option<OwnedFd>,
     paths: [PathBuf; 3],
     /// They stay when this daemon ends.
-    kept: bool,
+    keep: bool,
 }
 
 impl Sockets {
@@ -63,14 +63,14 @@ impl Sockets {
         let failed = |path: &Path, e: io::Error| format!("cannot listen on {}: {e}", path.display());
         let management = publish(&management_path, (mode, manage_group), |at| UnixListener::bind(at))
             .map_err(|e| failed(&management_path, e))?;
-        // The attach socket comes last: who sees it finds everything there.
+        // The attach socket comes last: once it exists, so does everything else.
         let attach = publish(path, (mode, group), shm::handover::listen).map_err(|e| {
             let _ = fs::remove_file(&management_path);
             failed(path, e)
         })?;
         management.set_nonblocking(true).map_err(|e| failed(&management_path, e))?;
         let paths = [path.into(), management_path, return_path(path)];
-        Ok(Sockets { attach, management, returning: returning(path), paths, kept: false })
+        Ok(Sockets { attach, management, returning: returning(path), paths, keep: false })
     }
 }
 
@@ -78,7 +78,7 @@ impl Sockets {
     /// The sockets of the daemon at `path`, which this one took over.
     pub(crate) fn adopt(path: &Path, [attach, management]: [OwnedFd; 2]) -> Sockets {
         let paths = [path.into(), management_path(path), return_path(path)];
-        Sockets { attach, management: UnixListener::from(management), returning: returning(path), paths, kept: false }
+        Sockets { attach, management: UnixListener::from(management), returning: returning(path), paths, keep: false }
     }
 
     /// The listening socket of a door. There is no door to return by without its socket.
@@ -91,13 +91,13 @@ impl Sockets {
 
     /// Another daemon listens on them from now on.
     pub(crate) fn keep(&mut self) {
-        self.kept = true;
+        self.keep = true;
     }
 }
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        for path in self.paths.iter().filter(|_| !self.kept) {
+        for path in self.paths.iter().filter(|_| !self.keep) {
             let _ = fs::remove_file(path);
         }
     }

@@ -25,15 +25,15 @@ pub(crate) struct Seals {
 }
 
 impl Seals {
-    /// With the key of the daemons at this socket. Where it cannot be kept, tickets hold as long as this daemon.
+    /// With the key of the daemons at this socket. Where it cannot be stored, tickets hold as long as this daemon.
     pub(crate) fn of(socket: &Path) -> io::Result<Seals> {
         let path = key_path(socket);
-        match kept(&path) {
+        match stored(&path) {
             Ok(key) => Ok(Seals { key, file: Some(path), used: Cell::new(false) }),
             Err(error) => {
                 tracing::warn!(
-                    "the key for tickets of listeners cannot be kept in {} ({error}): after a restart, listeners come \
-                     back only as far as their processes may bind their ports",
+                    "the key for tickets of listeners cannot be stored in {} ({error}): after a restart, listeners \
+                     come back only as far as their processes may bind their ports",
                     path.display()
                 );
                 Seals::fresh()
@@ -46,7 +46,7 @@ impl Seals {
         fresh().map(|key| Seals { key, file: None, used: Cell::new(false) })
     }
 
-    /// The daemon ends in order: where nobody can come back, the key goes. `attached` programs are there.
+    /// The daemon ends in order: where no listener can come back, the key is removed. `attached` programs are there.
     pub(crate) fn end(&self, attached: usize) {
         if attached > 0 && self.used.get() {
             return;
@@ -88,7 +88,7 @@ fn fresh() -> io::Result<[u8; KEY]> {
 }
 
 /// The key in a file; a fresh one where there is no file. What others may read or have written is no key.
-fn kept(path: &Path) -> io::Result<[u8; KEY]> {
+fn stored(path: &Path) -> io::Result<[u8; KEY]> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
     match open(path, flags | OFlags::RDONLY, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => {}
@@ -172,14 +172,14 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("toed-key-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = key_path(&directory.join("toed.sock"));
-        let key = kept(&path).unwrap();
-        assert_eq!(kept(&path).unwrap(), key);
+        let key = stored(&path).unwrap();
+        assert_eq!(stored(&path).unwrap(), key);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(kept(&path).is_err());
+        assert!(stored(&path).is_err());
         std::fs::remove_file(&path).unwrap();
-        assert_ne!(kept(&path).unwrap(), key);
+        assert_ne!(stored(&path).unwrap(), key);
         std::fs::write(&path, "short").unwrap();
-        assert!(kept(&path).is_err());
+        assert!(stored(&path).is_err());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

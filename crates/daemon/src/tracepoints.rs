@@ -15,7 +15,7 @@ use std::sync::Arc;
 use trace::{Figure, Kind, NO_FLOW, Point, PointSet, Record, Traces, Unit, Watch};
 use wire::Endpoint;
 
-/// Records of a thread that are taken at once, between two looks at whether the reader has ended.
+/// Records of a thread that are taken at once, between two checks whether the reader has ended.
 const AT_ONCE: usize = 256;
 /// How much less than the data-path's the priority of a thread is that writes records: a tenth of a shared core.
 const LOWER: i32 = 10;
@@ -71,7 +71,7 @@ impl Tracepoints {
         }
     }
 
-    /// Has points counted or not, then says what was counted. A refusal changes nothing.
+    /// Has points counted or not, then returns what was counted. A refusal changes nothing.
     pub(crate) fn figures(&self, host: Option<&str>, enable: &[String], disable: &[String]) -> Result<Value, String> {
         let stations = self.named(host)?;
         let (enable, disable) = (PointSet::named(enable)?, PointSet::named(disable)?);
@@ -95,7 +95,7 @@ impl Tracepoints {
         let stations = self.named(wish.host.as_deref())?;
         let all = ["*".to_string()];
         let points = PointSet::named(if wish.points.is_empty() { &all } else { &wish.points })?;
-        // New flows are always noticed, to know their addresses.
+        // New flows are always recorded, for their addresses.
         let watched = points.with(PointSet::of(&[Point::FlowInstalled]));
         let watch = |station: &Station| Source {
             watch: station.traces.watch(watched, wish.flow),
@@ -121,7 +121,7 @@ fn figure(figure: &Figure) -> Value {
     value
 }
 
-/// Records for one who asked.
+/// Records for one client.
 pub(crate) struct Stream {
     sources: Vec<Source>,
     points: PointSet,
@@ -144,14 +144,14 @@ impl Stream {
         json!({ "hosts": hosts, "points": self.points.iter().count() })
     }
 
-    /// Writes a line for each record until the asker shuts its side down or goes away; then how many were missed.
+    /// Writes a line for each record until the client shuts its side down or is gone; then how many were missed.
     pub(crate) fn run(mut self, mut to: &UnixStream) -> io::Result<()> {
         // Records come faster than they can be written as lines: the core is the data-path's before it is this
         // thread's. An error leaves it as it is.
         let _ = rustix::process::nice(LOWER);
         let (mut lines, mut records, mut busy) = (Vec::new(), Vec::new(), true);
         loop {
-            // Looked at before the records are: what happened until then is reported.
+            // Read before the records are: what happened until then is reported.
             let ended = readable(to, busy);
             for source in &mut self.sources {
                 records.clear();
@@ -177,15 +177,15 @@ impl Stream {
     }
 }
 
-/// The asker said something or went away; waits a little for it unless there is more to do.
+/// The client sent something or is gone; waits a little for it unless there is more to do.
 fn readable(stream: &UnixStream, busy: bool) -> bool {
-    let rest = if busy { Timespec { tv_sec: 0, tv_nsec: 0 } } else { REST };
+    let timeout = if busy { Timespec { tv_sec: 0, tv_nsec: 0 } } else { REST };
     let mut fds = [PollFd::new(stream, PollFlags::IN)];
-    poll(&mut fds, Some(&rest)).is_ok_and(|count| count > 0)
+    poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0)
 }
 
 impl Source {
-    /// Learns the addresses of flows that it does not know.
+    /// Looks up the addresses of flows that it does not have.
     fn learn(&mut self, records: &[Record]) {
         let flows = records.iter().filter(|record| record.flow != NO_FLOW && record.point != Point::FlowInstalled);
         let unknown: BTreeSet<u32> =

@@ -1,4 +1,4 @@
-//! Looking inside: what the management socket answers.
+//! Views of a daemon's state, for the management socket.
 use crate::block::BlockPlaces;
 use crate::build::HostPlace;
 use crate::clock::Clock;
@@ -19,13 +19,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use verbs::functions::Report;
 
-/// Connections that a data-path thread looks at between two rounds: it goes on within a fraction of a millisecond.
+/// Connections that a data-path thread reads between two rounds: it goes on within a fraction of a millisecond.
 const AT_ONCE: usize = 128;
 
-/// Queue pairs of a host in one answer: a look takes a fraction of a millisecond.
+/// Queue pairs of a host in one answer: reading them takes a fraction of a millisecond.
 const QPS: usize = 1000;
 
-/// Asks the data-path threads. What they hand out are plain values; making JSON of them is done by who asks.
+/// Asks the data-path threads. They return plain values; the caller makes JSON of them.
 pub(crate) struct Observer {
     handles: Vec<Handle>,
     hosts: Vec<HostPlace>,
@@ -47,7 +47,7 @@ impl Observer {
         Observer { handles, hosts, zeronics, storage: BlockPlaces::default(), socket, ledgers }
     }
 
-    /// It looks at these volumes, too.
+    /// It shows these volumes, too.
     pub(crate) fn with_storage(self, storage: BlockPlaces) -> Observer {
         Observer { storage, ..self }
     }
@@ -67,7 +67,7 @@ impl Observer {
         &self.handles
     }
 
-    /// Who is there.
+    /// The daemon and its hosts.
     pub(crate) fn hello(&self) -> Value {
         let hosts = self.hosts.iter().map(|place| {
             let stack = &place.config.stack;
@@ -102,7 +102,7 @@ impl Observer {
             hosts.push(host);
         }
         answer["hosts"] = Value::Array(hosts);
-        let zeronics = self.zeronics.iter().map(|place| Ok(place.look()?.inventory(place)));
+        let zeronics = self.zeronics.iter().map(|place| Ok(place.read()?.inventory(place)));
         answer["zeronics"] = Value::Array(zeronics.collect::<Result<_, String>>()?);
         answer["volumes"] = Value::Array(self.storage.volumes(None)?);
         answer["blocks"] = Value::Array(self.storage.blocks(None)?);
@@ -154,7 +154,7 @@ impl Observer {
             hosts.push(answer);
         }
         let wanted = |place: &&ZeronicPlace| flow.is_none() && host.is_none_or(|name| name == place.section.name);
-        let zeronics = self.zeronics.iter().filter(wanted).map(|place| Ok(place.look()?.figures(place)));
+        let zeronics = self.zeronics.iter().filter(wanted).map(|place| Ok(place.read()?.figures(place)));
         let zeronics = zeronics.collect::<Result<Vec<_>, String>>()?;
         if hosts.is_empty() && zeronics.is_empty() {
             return Err(format!("this daemon has no host `{}`", host.unwrap_or_default()));
@@ -192,7 +192,7 @@ impl Observer {
         Ok(answer)
     }
 
-    /// At most [`FLOWS`] connections of a host, taken in several looks.
+    /// At most [`FLOWS`] connections of a host, taken in several steps.
     fn page(&self, place: &HostPlace, from: u64) -> Result<FlowPage, String> {
         let mut page = FlowPage { flows: Vec::new(), next: Some(from) };
         while let Some(from) = page.next.filter(|_| page.flows.len() < FLOWS) {
@@ -210,7 +210,7 @@ impl Observer {
         Ok(FlowPage { flows: view.into_iter().collect(), next: None })
     }
 
-    /// All connections of a host, added up in several looks.
+    /// All connections of a host, added up in several steps.
     fn totals(&self, place: &HostPlace) -> Result<FlowTotals, String> {
         let (mut totals, mut next) = (FlowTotals::default(), Some(0));
         while let Some(from) = next {
@@ -222,7 +222,7 @@ impl Observer {
         Ok(totals)
     }
 
-    /// Sums over all connections that a host ever had, taken in several looks; none is less than what was reported
+    /// Sums over all connections that a host ever had, taken in several steps; none is less than what was reported
     /// before.
     fn counters(&self, place: &HostPlace) -> Result<Counters, String> {
         let mut counters = self.at(place, |seat| seat.host.base().counters().clone())?;
@@ -234,9 +234,9 @@ impl Observer {
             })?;
         }
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = ledgers.entry(place.config.stack.name.clone()).or_default();
-        counters.at_least(told);
-        *told = counters.clone();
+        let reported = ledgers.entry(place.config.stack.name.clone()).or_default();
+        counters.at_least(reported);
+        *reported = counters.clone();
         Ok(counters)
     }
 
@@ -250,7 +250,7 @@ impl Observer {
             hosts.push(json!({ "name": place.config.stack.name, "drops": drops }));
         }
         for place in &self.zeronics {
-            hosts.push(json!({ "name": place.section.name, "drops": place.look()?.drops }));
+            hosts.push(json!({ "name": place.section.name, "drops": place.read()?.drops }));
         }
         let (storage, failures) = (self.storage.troubles()?, self.failures()?);
         Ok(json!({ "hosts": hosts, "storage": storage, "offload": offload, "failures": failures }))
@@ -258,8 +258,8 @@ impl Observer {
 
     /// Offload engines of a host whose functions ended their process.
     fn offload_troubles(&self, place: &HostPlace) -> Result<Vec<Value>, String> {
-        let look = |seat: &mut ThreadHost| seat.rdma.as_ref().map_or_else(Vec::new, |rdma| rdma.device().reports());
-        let reports = self.at(place, look)?;
+        let read = |seat: &mut ThreadHost| seat.rdma.as_ref().map_or_else(Vec::new, |rdma| rdma.device().reports());
+        let reports = self.at(place, read)?;
         let trouble = |(pid, report): &(u32, Report)| {
             let why = report.last_end.as_deref().unwrap_or("for a reason that is not reported");
             let sentence =
@@ -269,11 +269,11 @@ impl Observer {
         Ok(reports.iter().filter(|(_, report)| report.restarts > 0).map(trouble).collect())
     }
 
-    /// What a process said of its descriptors, or of one of them.
+    /// What a process reported of its descriptors, or of one of them.
     pub(crate) fn descriptors(&self, pid: i32, fd: Option<u32>) -> Result<Value, String> {
         let process = u32::try_from(pid).unwrap_or(0);
         for place in &self.hosts {
-            let look = move |seat: &mut ThreadHost| {
+            let read = move |seat: &mut ThreadHost| {
                 let tcp = seat.host.base();
                 let mut labels = tcp.labels(process)?;
                 labels.retain(|label| fd.is_none_or(|fd| fd == label.fd));
@@ -285,7 +285,7 @@ impl Observer {
                 bindings.retain(|binding| named.contains(&binding.binding));
                 Some((labels, context, flows, bindings))
             };
-            if let Some((labels, context, flows, bindings)) = self.at(place, look)? {
+            if let Some((labels, context, flows, bindings)) = self.at(place, read)? {
                 return Ok(json!({
                     "host": place.config.stack.name,
                     "context": context,
@@ -298,14 +298,14 @@ impl Observer {
         Err(format!("process {pid} has no context of this daemon"))
     }
 
-    /// Has a host's thread look at it.
+    /// Runs `read` on a host's thread.
     pub(crate) fn at<T: Send + 'static>(
         &self,
         place: &HostPlace,
-        look: impl FnOnce(&mut ThreadHost) -> T + Send + 'static,
+        read: impl FnOnce(&mut ThreadHost) -> T + Send + 'static,
     ) -> Result<T, String> {
         let index = place.index;
-        self.handles[place.thread].ask(move |path| look(&mut path.hosts[index]))
+        self.handles[place.thread].ask(move |path| read(&mut path.hosts[index]))
     }
 }
 

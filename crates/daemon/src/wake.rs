@@ -1,4 +1,4 @@
-//! Waking a data-path thread that sleeps, for nothing while it is awake.
+//! Wake-up of a data-path thread that sleeps; free of cost while it is awake.
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,7 +50,7 @@ impl Wake {
         self.asleep.load(SeqCst)
     }
 
-    /// The thread is about to sleep: afterwards, it must look once more for what others left.
+    /// The thread is about to sleep: afterwards, it must poll once more for what others left.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, SeqCst);
     }

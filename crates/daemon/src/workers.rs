@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A data-path that panicked serves nobody: the daemon ends with it, so that applications see it at once.
+/// A data-path that panicked serves no program: the daemon ends with it, so that applications see it at once.
 pub(crate) struct EndWithThread;
 
 impl Drop for EndWithThread {
@@ -72,25 +72,25 @@ impl Drop for Workers {
 fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &Wake, stop: &AtomicBool) {
     let limit = Nanos::from(polling.spin_us + polling.yield_us) * 1000;
     let mut idle_since = None;
-    let (mut quiet, mut rounds, mut rests) = (Quiet::new(clock.now()), 0, false);
+    let (mut quiet, mut rounds, mut released) = (Quiet::new(clock.now()), 0, false);
     while !stop.load(SeqCst) {
         let now = clock.now();
         if worker.poll(now) > 0 {
-            (idle_since, rests) = (None, false);
+            (idle_since, released) = (None, false);
             rounds += 1;
-            // What it did may be work for the leader, which looks again after announcing that it sleeps.
+            // What it did may be work for the leader, which polls again after announcing that it sleeps.
             leader.ring();
             continue;
         }
-        if quiet.is_over(now, rounds) && !rests {
-            rests = true;
+        if quiet.is_over(now, rounds) && !released {
+            released = true;
             if worker.rest() {
                 reserve::give_back();
             }
         }
         if now - *idle_since.get_or_insert(now) > limit && leader.is_asleep() {
             // Unparked when the leader wakes; a wake-up before this line makes it return at once.
-            if rests { thread::park() } else { thread::park_timeout(Duration::from_nanos(memory_trim::PERIOD)) }
+            if released { thread::park() } else { thread::park_timeout(Duration::from_nanos(memory_trim::PERIOD)) }
         } else {
             thread::yield_now();
         }

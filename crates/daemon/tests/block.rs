@@ -38,18 +38,18 @@ fn nbdcopy_writes_a_volume_and_reads_it_back_through_loss() {
 fn a_narrow_network_is_refused_in_one_sentence() {
     let store = Store::new();
     let sentence = "a packet carries a block of 4096 bytes, so the MTU must be at least 4180, not";
-    for (section, who) in
+    for (section, section_name) in
         [(store.volume("v", "s", "size = 4096"), "volume v"), (store.block("v", "c", "x", ""), "block v")]
     {
         let text = hosts("mtu = 4179") + &section;
-        assert_eq!(parse(&text, "t").unwrap_err(), format!("t: {who}: {sentence} 4179"));
-        let (status, said) = refused(&text);
-        assert!(!status.success() && said.contains(sentence), "{said}");
+        assert_eq!(parse(&text, "t").unwrap_err(), format!("t: {section_name}: {sentence} 4179"));
+        let (status, output) = refused(&text);
+        assert!(!status.success() && output.contains(sentence), "{output}");
         assert!(parse(&(hosts("mtu = 4180") + &section), "t").is_ok());
         let tap = "port = { kind = \"tap\" }\n[[fabric]]";
         let text = hosts(WIDE).replacen("address = \"10.0.0.1\"", &format!("address = \"10.0.0.1\"\n{tap}"), 1);
         let text = text.replace("[[fabric]]\n[[host]]", "[[host]]") + &section;
-        assert_eq!(parse(&text, "t").is_err(), who == "volume v", "{text}");
+        assert_eq!(parse(&text, "t").is_err(), section_name == "volume v", "{text}");
     }
     assert!(!store.path("v").exists(), "a file was made all the same");
 }
@@ -134,7 +134,7 @@ fn a_client_that_takes_no_answers_in_is_not_served_without_end() {
     silent.ask_often(512, MIB as u32).unwrap();
     toed.comes_to_rest();
     let used = peak(&toed) - before;
-    assert!(used < 160 * MIB, "{used} bytes for answers that nobody takes");
+    assert!(used < 160 * MIB, "{used} bytes for answers that no client reads");
     assert!(store.open("v.sock").read(0, BLOCK as u32).is_ok(), "others are served");
     // It takes them in after all.
     for _ in 0..512 {
@@ -181,7 +181,7 @@ fn a_block_in_the_servers_memory_outlives_the_one_on_the_disk() {
     assert!(nbd.read(0, 65536).unwrap() == content);
     let file = File::options().write(true).open(store.path("v")).unwrap();
     file.write_all_at(&[content[5 * BLOCK + 9] ^ 4], 5 * BLOCK as u64 + 9).unwrap();
-    // On a filesystem that has no reads without waiting, nothing was kept.
+    // On a filesystem that has no reads without waiting, nothing was cached.
     let found = nbd.read(5 * BLOCK as u64, BLOCK as u32);
     assert!(found == Err(EIO) || found.is_ok_and(|found| found == content[5 * BLOCK..6 * BLOCK]), "other bytes");
     toed.kill_and_restart();
@@ -195,7 +195,7 @@ fn a_block_in_the_servers_memory_outlives_the_one_on_the_disk() {
 }
 
 #[test]
-fn volumes_are_for_whom_they_are_said_to_be() {
+fn volumes_are_for_the_users_that_the_configuration_names() {
     let store = Store::new();
     fs::write(store.path("kept"), bytes(5, 8192)).unwrap();
     let sections = [

@@ -161,20 +161,20 @@ fn files_that_were_synced_outlive_a_client_that_is_killed() {
     let (mut mounted, mut pauses) = (Mounted::mount(&store, true), Pauses(5));
     let mut last = 0;
     for _ in 0..kills() {
-        let (kept, directory) = (AtomicU64::new(last), mounted.files.clone());
+        let (written, directory) = (AtomicU64::new(last), mounted.files.clone());
         let first = last + 1;
         thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                while keep(&directory, kept.load(Ordering::SeqCst) + 1).is_ok() {
-                    kept.fetch_add(1, Ordering::SeqCst);
+                while keep(&directory, written.load(Ordering::SeqCst) + 1).is_ok() {
+                    written.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            until("files to be kept", || kept.load(Ordering::SeqCst) >= first + 4);
+            until("files to be written", || written.load(Ordering::SeqCst) >= first + 4);
             thread::sleep(Duration::from_micros(pauses.below(50_000)));
             pair.client.kill_and_restart();
             writing.join().unwrap();
         });
-        last = kept.into_inner();
+        last = written.into_inner();
         mounted.unmount();
         mounted = Mounted::mount(&store, false);
         for number in first..=last {

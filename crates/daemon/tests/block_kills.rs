@@ -87,8 +87,8 @@ fn a_path_that_is_cut_is_left_without_an_error_and_found_again() {
         until("the path to fail", || first()["state"] == "failed");
         pauses.among(&answers);
         // What was acknowledged late may have brought it back for a moment.
-        let said = || pair.client.ask(&Question::Drops)["storage"].to_string();
-        until("opentoe why to say so", || said().contains("UDP port 4800 has failed"));
+        let storage = || pair.client.ask(&Question::Drops)["storage"].to_string();
+        until("opentoe why to report it", || storage().contains("UDP port 4800 has failed"));
         assert!(nft(&pair, "delete table ip cut"));
         until("the path to be found again", || first()["state"] == "up");
         pauses.among(&answers);
@@ -112,8 +112,8 @@ fn fio_verifies_what_it_wrote_while_the_server_is_killed() {
         fio.arg(format!("--randseed={rounds}")).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (output, times) = pair.kill_server_under(&mut fio, &mut pauses);
         killed += times;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.contains("err= 0"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.contains("err= 0"), "{printed}");
     }
 }
 
@@ -183,8 +183,8 @@ fn a_damaged_file_of_checksums_is_not_made_anew() {
     drop(Toed::start(&text));
     let file = File::options().write(true).open(store.path("v.crc")).unwrap();
     file.write_all_at(&[b't' ^ 4], 0).unwrap();
-    let (status, said) = common::refused(&text);
-    assert!(!status.success() && said.contains("v.crc is damaged"), "{said}");
+    let (status, output) = common::refused(&text);
+    assert!(!status.success() && output.contains("v.crc is damaged"), "{output}");
     let _ = run(Command::new("rm").arg(store.path("v.crc")));
     drop(Toed::start(&text));
 }

@@ -1,4 +1,4 @@
-//! What a real `toed` says of volumes: who serves and uses them, what was read and written, and what is wrong.
+//! Views of volumes of a real `toed`: servers and clients, what was read and written, and what is wrong.
 mod common;
 
 use common::Toed;

@@ -174,7 +174,7 @@ fn a_host_has_one_port_or_a_list_of_them() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn keys_that_are_left_out_have_defaults() {
     let config = parse(HOST, "test.toml").unwrap();
     assert_eq!(config.hosts[0].engine, EngineKind::Flextoe);
     assert_eq!(config.hosts[0].ports[0].kind, PortKind::Fabric);
@@ -285,7 +285,7 @@ fn addresses_of_ipv6_that_cannot_work_are_refused() {
         assert!(found.is_ok(), "{keys}: {:?}", found.err());
     }
     let refused = [
-        (format!("{auto}port = {{ kind = \"afxdp\", device = \"eth1\" }}"), "needs a first port that hears routers"),
+        (format!("{auto}port = {{ kind = \"afxdp\", device = \"eth1\" }}"), "needs a first port that routers reach"),
         ("ipv6 = { auto = true, gateway = \"fe80::1\" }".into(), "takes address and gateway from a router"),
         (format!("{own}{}", tap("2001:db8::2/64")), "the host's own address"),
         (format!("{own}{}", tap("2001:db8:1::1/64")), "outside the host's network 2001:db8::/64"),

@@ -1,4 +1,4 @@
-//! What the daemon gives up is gone: for this whole process, so there is one test here.
+//! Confinement of the daemon: what it gives up is gone, for this whole process, so there is one test here.
 use daemon::confine;
 use std::fs;
 use std::io::ErrorKind;

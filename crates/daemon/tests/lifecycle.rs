@@ -1,4 +1,4 @@
-//! A real `toed` on a fabric, which needs no privilege: who may attach, who is refused and why, what is left when an
+//! A real `toed` on a fabric, which needs no privilege: attaching, refusals and their reasons, what is left when an
 //! application or the daemon ends.
 mod common;
 
@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
                              [[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nport = { kind = \"fabric\" }\n";
 
-fn say_hello(socket: &Path, hello: &Value) -> Answer {
+fn send_hello(socket: &Path, hello: &Value) -> Answer {
     let connection = handover::connect(socket).unwrap();
     handover::send(connection.as_fd(), hello.to_string().as_bytes(), &[]).unwrap();
     serde_json::from_slice(&handover::recv(connection.as_fd()).unwrap().0).unwrap()
@@ -30,15 +30,15 @@ fn say_hello(socket: &Path, hello: &Value) -> Answer {
 #[test]
 fn a_library_of_another_version_is_refused_with_a_sentence() {
     let toed = Toed::start(CONFIGURATION);
-    // Of another version only the version is understood: the rest may look different.
-    let answer = say_hello(&toed.socket(), &json!({ "version": context::VERSION + 1, "colour": "blue" }));
+    // Of another version only the version is read: all else may differ.
+    let answer = send_hello(&toed.socket(), &json!({ "version": context::VERSION + 1, "colour": "blue" }));
     let Answer::Refused(sentence) = answer else { panic!("{answer:?}") };
     assert!(sentence.contains(&format!("version {}", context::VERSION + 1)), "{sentence}");
     assert!(sentence.contains(&format!("version {}", context::VERSION)), "{sentence}");
     let unknown = json!({ "version": context::VERSION, "host": "c", "command": "test", "token": null });
-    let Answer::Refused(sentence) = say_hello(&toed.socket(), &unknown) else { panic!("attached to no host") };
+    let Answer::Refused(sentence) = send_hello(&toed.socket(), &unknown) else { panic!("attached to no host") };
     assert_eq!(sentence, "this daemon has no host `c`; it has a, b");
-    let Answer::Refused(_) = say_hello(&toed.socket(), &json!("?")) else { panic!("a strange hello was taken") };
+    let Answer::Refused(_) = send_hello(&toed.socket(), &json!("?")) else { panic!("a malformed hello was accepted") };
     assert!(toed.contexts().is_empty());
 }
 
@@ -50,7 +50,7 @@ fn a_second_daemon_on_the_same_socket_is_refused() {
     let sentence = String::from_utf8(second.stderr).unwrap();
     assert!(sentence.contains("another toed is running at"), "{sentence}");
     assert!(is_running(&first.socket()), "the first one was disturbed");
-    // One that was killed is in nobody's way: its sockets are stale.
+    // One that was killed disturbs no other: its sockets are stale.
     first.child.kill().unwrap();
     first.child.wait().unwrap();
     assert!(first.socket().exists());
@@ -163,7 +163,7 @@ fn strange_questions_are_answered_and_harm_nobody() {
         reader.read_line(&mut answer).unwrap();
         assert!(answer.starts_with("{\"error\":"), "{question}: {answer}");
     }
-    // A line without end is cut off, not kept.
+    // A line without end is cut off, not stored.
     let _ = stream.write_all(&vec![b'x'; 100_000]);
     assert_eq!(toed.ask(&Question::Hello)["hosts"][1]["name"], "b");
     assert!(
@@ -219,11 +219,11 @@ fn captures_are_refused_counted_and_ended() {
 
 /// sd_notify(3): readiness is reported once programs can attach, and lines carry the journal's priorities.
 #[test]
-fn a_service_manager_hears_of_readiness_and_the_end() {
+fn a_service_manager_is_notified_of_readiness_and_the_end() {
     let place = std::env::temp_dir().join(format!("toed-notify-{}", std::process::id()));
     let manager = UnixDatagram::bind(&place).unwrap();
     manager.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let heard = || {
+    let notification = || {
         let mut word = [0; 64];
         let len = manager.recv(&mut word).unwrap();
         String::from_utf8_lossy(&word[..len]).into_owned()
@@ -233,12 +233,12 @@ fn a_service_manager_hears_of_readiness_and_the_end() {
         command.env("NOTIFY_SOCKET", &place).env("JOURNAL_STREAM", "8:1").stderr(Stdio::piped());
         command
     });
-    assert_eq!(heard(), "READY=1");
+    assert_eq!(notification(), "READY=1");
     assert!(toed.end().success());
-    assert_eq!(heard(), "STOPPING=1");
-    let mut said = String::new();
-    toed.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(!said.is_empty() && said.lines().all(|line| line.starts_with("<6>")), "{said}");
-    assert!(said.contains("the daemon ends, as it was told"), "{said}");
+    assert_eq!(notification(), "STOPPING=1");
+    let mut log = String::new();
+    toed.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(!log.is_empty() && log.lines().all(|line| line.starts_with("<6>")), "{log}");
+    assert!(log.contains("the daemon ends by request"), "{log}");
     fs::remove_file(place).unwrap();
 }

@@ -107,7 +107,7 @@ fn connections_that_are_over_stay_in_the_counters() {
         served.connect(port);
     }
     let (_connection, mut a) = attach(&served.toed.socket(), "a");
-    assert!(matches!(connect_to(&mut a, 99), Reply::Failed { .. }), "nobody listens there");
+    assert!(matches!(connect_to(&mut a, 99), Reply::Failed { .. }), "there is no listener");
     let counters = [
         ("connections_opened_total", "a", 3.0),
         ("connections_accepted_total", "b", 3.0),
@@ -134,7 +134,7 @@ fn connections_that_are_over_stay_in_the_counters() {
     assert!(segments(&before) > 0.0 && segments(&after) > segments(&before));
 }
 
-/// What Prometheus' own checker says, where it is installed.
+/// The output of Prometheus' own checker, where it is installed.
 #[test]
 fn promtool_has_no_complaint() {
     let served = Served::start();
@@ -146,8 +146,8 @@ fn promtool_has_no_complaint() {
     let Ok(mut child) = promtool.spawn() else { return println!("skipped: there is no promtool here") };
     child.stdin.take().unwrap().write_all(served.page().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && printed.is_empty(), "{}: {printed}", output.status);
 }
 
 /// dist/grafana.json asks for nothing that is not there.

@@ -50,7 +50,7 @@ fn modules_come_go_and_keep_their_order() {
 
 /// Of modules in the configuration, too, the kernel verifier's report is logged, whatever it is.
 #[test]
-fn what_the_kernel_says_of_a_configured_module_is_kept() {
+fn the_kernels_verdict_on_a_configured_module_is_stored() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xdp/null.c");
     let object = std::env::temp_dir().join(format!("toed-null-{}.o", std::process::id()));
     let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
@@ -61,12 +61,12 @@ fn what_the_kernel_says_of_a_configured_module_is_kept() {
     let toed = Toed::start(&CONFIGURATION.replace("[[host]]\nname = \"b\"", &format!("{more}[[host]]\nname = \"b\"")));
     let _ = fs::remove_file(&object);
     let answer = toed.ask(&Question::Xdp(Xdp::Ls { host: None }));
-    let said = |name: &str| {
+    let verdict_of = |name: &str| {
         let modules = answer["modules"].as_array().unwrap();
         modules.iter().find(|module| module["name"] == name).unwrap()["kernel"].clone()
     };
-    assert_eq!(said("classifier"), Value::Null, "it is built in");
-    let (verdict, reason) = (said("nothing")["verdict"].clone(), said("nothing")["reason"].clone());
+    assert_eq!(verdict_of("classifier"), Value::Null, "it is built in");
+    let (verdict, reason) = (verdict_of("nothing")["verdict"].clone(), verdict_of("nothing")["reason"].clone());
     match verdict.as_str().unwrap() {
         "accepted" => assert_eq!(reason, Value::Null),
         "not_asked" => assert!(!reason.as_str().unwrap().is_empty()),
@@ -88,7 +88,7 @@ fn a_refusal_is_one_sentence_and_changes_nothing() {
     refused(&load("c", "meter", None, None), "no host `c`");
     refused(&load("a", "mirror", None, None), "no native module is called `mirror`");
     refused(&unload(None, "meter"), "no module is called `meter`");
-    refused(&unload(None, "classifier"), "say which with --host");
+    refused(&unload(None, "classifier"), "name one with --host");
     let map = |key: &str| {
         let (host, module, map) = (Some("a".into()), "classifier".into(), "flows".into());
         Question::Xdp(Xdp::Get { host, module, map, key: key.into() })
@@ -137,25 +137,25 @@ fn bytes_that_are_no_module_are_refused() {
 #[test]
 fn a_thousand_loads_leave_nothing_behind() {
     let mut toed = Toed::start(CONFIGURATION);
-    let look = || {
+    let count = || {
         let list = |what: &str| fs::read_dir(format!("/proc/{}/{what}", toed.id())).unwrap().count();
         let maps = fs::read_to_string(format!("/proc/{}/maps", toed.id())).unwrap().lines().count();
         (list("fd"), maps)
     };
-    let turn = || {
+    let load_and_unload = || {
         for host in ["a", "b"] {
             toed.ask(&load(host, "meter", None, None));
             toed.ask(&unload(Some(host), "meter"));
         }
     };
     // The first ones make what later ones use again.
-    (0..20).for_each(|_| turn());
-    let before = look();
-    (0..500).for_each(|_| turn());
+    (0..20).for_each(|_| load_and_unload());
+    let before = count();
+    (0..500).for_each(|_| load_and_unload());
     // A connection that asked is closed by a thread of its own, some time after the answer.
-    let mut after = look();
+    let mut after = count();
     until("the end of what a thousand loads had", || {
-        after = look();
+        after = count();
         eprintln!("descriptors, mappings: {before:?}, then {after:?}");
         after.0 <= before.0 && after.1 <= before.1 + 16
     });
@@ -165,6 +165,6 @@ fn a_thousand_loads_leave_nothing_behind() {
 #[test]
 fn a_configuration_that_names_no_module_is_refused() {
     let configuration = CONFIGURATION.replace("native:classifier", "/nowhere/firewall.o");
-    let (status, said) = common::refused(&configuration);
-    assert!(!status.success() && said.contains("/nowhere/firewall.o"), "{said}");
+    let (status, output) = common::refused(&configuration);
+    assert!(!status.success() && output.contains("/nowhere/firewall.o"), "{output}");
 }

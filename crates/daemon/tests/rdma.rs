@@ -1,4 +1,4 @@
-//! RDMA's control service: who may attach, objects and what uses them, limits, hostile requests, and what is left when
+//! RDMA's control service: attaching, objects and what uses them, limits, hostile requests, and what is left when
 //! a program ends. The program is this test, which speaks the protocol of `crates/verbs` directly.
 mod common;
 
@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "log = \"error\"\n[[host]]\nname = \"a\"\naddress = 
                              rdma = \"own\"\n[[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nrdma = \"all\"\n\
                              [[host]]\nname = \"c\"\naddress = \"10.0.0.3\"\nprefix_len = 24\n";
 
-/// What `opentoe ls` says of a host's programs.
+/// The rows of `opentoe ls` about a host's programs.
 fn programs(toed: &Toed, host: usize) -> Vec<Value> {
     toed.ask(&Question::Ls)["hosts"][host]["rdma"]["programs"].as_array().cloned().unwrap_or_default()
 }
@@ -43,7 +43,7 @@ fn a_program_finds_the_device_of_its_host() {
 }
 
 #[test]
-fn who_may_not_attach_is_told_why() {
+fn a_refused_attach_has_its_reason() {
     let toed = Toed::start(CONFIGURATION);
     let refused = |answer: Attached| match answer {
         Attached::Refused(sentence) => sentence,
@@ -188,7 +188,7 @@ fn senseless_requests_are_refused_and_the_program_goes_on() {
     ] {
         assert_eq!(verbs.register_as(domain, description.clone(), &[]), Err(libc::EINVAL), "{description:?}");
     }
-    // A file that could shrink is not mapped, whatever the program says.
+    // A file that could shrink is not mapped, whatever the program states.
     let shared = described(0, vec![Extent { len: 4096, way: AccessPath::Shared { file: 0, offset: 0 } }]);
     assert_eq!(verbs.register_as(domain, shared, &[null.as_fd()]), Err(libc::EINVAL));
     let cq = verbs.cq(16, None);

@@ -104,16 +104,16 @@ fn states(toed: &Toed, host: usize) -> Vec<String> {
 /// Two programs with a connection: the client's identifier, the server's.
 fn connected(server: &Program, client: &Program) -> (Number, Number) {
     let asked = client.connect(PORT, b"hello");
-    let Event { id, what: Happened::Requested { remote, local, parameters: told, .. } } = server.event() else {
+    let Event { id, what: Happened::Requested { remote, local, parameters: requested, .. } } = server.event() else {
         panic!("no request")
     };
     assert_eq!((*remote.ip(), local), (Ipv4Addr::new(10, 0, 0, 2), SocketAddrV4::new(A, PORT)));
-    assert_eq!((told.data.len(), &told.data[..6]), (room::CONNECT, &b"hello\0"[..]));
+    assert_eq!((requested.data.len(), &requested.data[..6]), (room::CONNECT, &b"hello\0"[..]));
     // What the one may have outstanding is what the other one takes.
-    assert_eq!((told.qp, told.responder_resources, told.initiator_depth), (0x51, 3, 4));
+    assert_eq!((requested.qp, requested.responder_resources, requested.initiator_depth), (0x51, 3, 4));
     server.done(Request::Accept { id, parameters: parameters(0x61, b"welcome") });
-    let Happened::Replied(told) = client.event().what else { panic!("no reply") };
-    assert_eq!((told.qp, told.rnr_retries, &told.data[..8]), (0x61, 6, &b"welcome\0"[..]));
+    let Happened::Replied(reply) = client.event().what else { panic!("no reply") };
+    assert_eq!((reply.qp, reply.rnr_retries, &reply.data[..8]), (0x61, 6, &b"welcome\0"[..]));
     client.done(Request::Establish(asked));
     assert!(matches!(server.event(), Event { id: of, what: Happened::Established(_) } if of == id));
     (asked, id)
@@ -148,7 +148,7 @@ fn a_connection_comes_and_ends() {
 
 // Checks IBTA: 12.6.7-a.
 #[test]
-fn who_is_refused_is_told_why() {
+fn a_refused_connection_has_its_reason() {
     let toed = Toed::start(CONFIGURATION);
     let (server, client) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
     client.connect(PORT, b"");
@@ -181,22 +181,22 @@ fn a_request_waits_for_a_listener_that_is_opened_again() {
         let asked = server.event();
         assert!(matches!(asked.what, Happened::Requested { listener, .. } if listener == again), "{asked:?}");
         server.done(Request::Destroy(asked.id));
-        let told = client.event();
-        assert!(told.id == asks && !matches!(told.what, Happened::Rejected { reason: 8, .. }), "{told:?}");
-        // Nobody listens again: the client gets an error.
+        let event = client.event();
+        assert!(event.id == asks && !matches!(event.what, Happened::Rejected { reason: 8, .. }), "{event:?}");
+        // There is no listener any more: the client gets an error.
         server.done(Request::Destroy(again));
         client.done(Request::Destroy(asks));
         let asks = client.resolve(space, PORT);
         client.done(Request::Connect { id: asks, parameters: parameters(0x51, b"") });
-        let told = client.event().what;
-        let refused = matches!(told, Happened::Rejected { reason: 8, .. } | Happened::NotFound { status: 1, .. });
-        assert!(refused, "{told:?}");
+        let event = client.event().what;
+        let refused = matches!(event, Happened::Rejected { reason: 8, .. } | Happened::NotFound { status: 1, .. });
+        assert!(refused, "{event:?}");
         client.done(Request::Destroy(asks));
     }
 }
 
 #[test]
-fn a_program_that_dies_leaves_nothing_and_its_peers_are_told() {
+fn a_program_that_dies_leaves_nothing_and_its_peers_get_events() {
     let toed = Toed::start(CONFIGURATION);
     let (server, client) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
     server.listen(Space::Connections, 4);
@@ -205,10 +205,10 @@ fn a_program_that_dies_leaves_nothing_and_its_peers_are_told() {
     until("the request", || states(&toed, 0).iter().any(|state| state == "REQ-RCVD"));
     drop(server);
     until("the end of the program", || states(&toed, 0).is_empty());
-    let told = [client.event(), client.event()];
-    let of = |id| told.iter().find(|event| event.id == id).map(|event| event.what.clone());
+    let events = [client.event(), client.event()];
+    let of = |id| events.iter().find(|event| event.id == id).map(|event| event.what.clone());
     assert_eq!(of(connected), Some(Happened::Disconnected));
-    assert!(matches!(of(half_open), Some(Happened::Rejected { reason: 28, .. })), "{told:?}");
+    assert!(matches!(of(half_open), Some(Happened::Rejected { reason: 28, .. })), "{events:?}");
     // The port is free again.
     let server = Program::open(&toed, "a");
     server.listen(Space::Connections, 4);
@@ -228,10 +228,10 @@ fn a_backlog_holds_so_many_and_datagrams_find_their_queue_pair() {
     server.listen_for_datagrams();
     let id = client.resolve(Space::Datagrams, PORT);
     client.done(Request::Connect { id, parameters: parameters(0, b"who") });
-    let Event { id: asker, what: Happened::Requested { parameters: told, .. } } = server.event() else {
+    let Event { id: asker, what: Happened::Requested { parameters: request, .. } } = server.event() else {
         panic!("no lookup")
     };
-    assert_eq!((told.data.len(), &told.data[..4]), (room::LOOKUP, &b"who\0"[..]));
+    assert_eq!((request.data.len(), &request.data[..4]), (room::LOOKUP, &b"who\0"[..]));
     server.done(Request::Accept { id: asker, parameters: parameters(0x77, b"me") });
     let Happened::Found { qp, key, data } = client.event().what else { panic!("not found") };
     assert_eq!((qp, key, &data[..3]), (0x77, verbs::connections::DATAGRAM_KEY, &b"me\0"[..]));

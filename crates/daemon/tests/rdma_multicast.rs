@@ -1,4 +1,4 @@
-//! Multicast groups of datagrams, through a real `toed`: members on each host get what is sent, and nobody else.
+//! Multicast groups of datagrams, through a real `toed`: members on each host get what is sent, and no others.
 mod common;
 
 use common::Toed;
@@ -55,19 +55,19 @@ fn members_on_each_host_get_it_and_nobody_else() {
     let socket = toed.socket();
     let mut sender = Party::open(&socket, "a");
     let mut members = [Party::open(&socket, "a"), Party::open(&socket, "b"), Party::open(&socket, "b")];
-    let mut stranger = Party::open(&socket, "b");
+    let mut outsider = Party::open(&socket, "b");
     let way = handle(&sender);
     send(&mut sender, way, QUEUE_KEY, b"nobody is there");
     assert_eq!(sender.qp.cq.next().status, Status::Success);
     until("the other host to drop it", || dropped(&toed, 1, "group_unknown") == 1);
-    stranger.post_receive(0);
+    outsider.post_receive(0);
     for member in &mut members {
         // Twice is once.
         (0..2).for_each(|_| member.verbs.done(&joins(member, group(74))));
         member.post_receive(0);
         member.post_receive(0);
     }
-    stranger.verbs.done(&joins(&stranger, group(75)));
+    outsider.verbs.done(&joins(&outsider, group(75)));
     for round in 0..2u8 {
         let sent: Vec<u8> = (0..LEN).map(|at| (at as u8).wrapping_mul(31).wrapping_add(round)).collect();
         send(&mut sender, way, QUEUE_KEY, &sent);
@@ -78,7 +78,7 @@ fn members_on_each_host_get_it_and_nobody_else() {
     send(&mut sender, way, QUEUE_KEY + 1, b"wrong key");
     until("two members of b to drop it", || dropped(&toed, 1, "queue_key") == 2);
     until("the member of a to drop it", || dropped(&toed, 0, "queue_key") == 1);
-    // The sender itself, too, where it is a member; who has left gets no more.
+    // The sender itself, too, where it is a member; one that has left gets no more.
     sender.verbs.done(&joins(&sender, group(74)));
     for member in &members[1..] {
         member.verbs.done(&leaves(member, group(74)));
@@ -101,7 +101,7 @@ fn members_on_each_host_get_it_and_nobody_else() {
     let way = handle(&sender);
     while sender.qp.cq.poll().is_some() {}
     members[1].verbs.done(&leaves(&members[1], group(74)));
-    assert!(stranger.qp.cq.poll().is_none());
+    assert!(outsider.qp.cq.poll().is_none());
     // Programs that are gone are no members.
     drop(members);
     sender.verbs.done(&leaves(&sender, group(74)));

@@ -76,8 +76,8 @@ fn frames_reach_whoever_has_a_rule_for_them() {
         other.got_frame(1, &sent);
         other.post_receive(1);
     }
-    // Another kind is not for it; ARP stays the host's own, whatever a rule says.
-    let rest = add(&other, rule(&other, Frames::Rest, Vec::new()));
+    // Another kind is not for it; ARP stays the host's own, whatever a rule names.
+    let catch_all = add(&other, rule(&other, Frames::Rest, Vec::new()));
     add(&other, rule(&other, Frames::Matching, of_kind(ARP)));
     send(&mut one, &frame(from, to, ARP, 7));
     until("the other host to drop what is no ARP", || dropped(&toed, 1, "ethernet") == 2);
@@ -89,8 +89,8 @@ fn frames_reach_whoever_has_a_rule_for_them() {
     // A queue pair that a rule names is busy.
     assert_eq!(other.verbs.errno(&Request::DestroyQp(other.qp.number)), libc::EBUSY);
     other.verbs.done(&Request::DestroyFlow(number));
-    other.verbs.done(&Request::DestroyFlow(rest));
-    assert_eq!(other.verbs.errno(&Request::DestroyFlow(rest)), libc::EINVAL);
+    other.verbs.done(&Request::DestroyFlow(catch_all));
+    assert_eq!(other.verbs.errno(&Request::DestroyFlow(catch_all)), libc::EINVAL);
     send(&mut one, &frame(from, to, EXPERIMENT, 4));
     until("the other host to drop it", || dropped(&toed, 1, "ethernet") == 3);
     // A host has frames for itself, too.
@@ -181,8 +181,8 @@ fn raw_packets_need_permission_and_rules_raw_packets() {
     let new = party.verbs.new_qp(QpKind::RawPacket, domain, &cq);
     assert_eq!(errno(&Request::CreateQp(new)), libc::EPERM);
     assert_eq!(errno(&Request::CreateFlow(rule(&party, Frames::Rest, Vec::new()))), libc::EINVAL);
-    let strangers = FlowRule { qp: party.qp.number ^ 1, ..rule(&party, Frames::Rest, Vec::new()) };
-    assert_eq!(errno(&Request::CreateFlow(strangers)), libc::EINVAL);
+    let foreign = FlowRule { qp: party.qp.number ^ 1, ..rule(&party, Frames::Rest, Vec::new()) };
+    assert_eq!(errno(&Request::CreateFlow(foreign)), libc::EINVAL);
     // So many rules, and none that is malformed.
     let other = Party::raw(&toed.socket(), "a");
     let uneven = Field { layer: Layer::Udp, at: 0, value: vec![1, 2], mask: vec![0xff] };

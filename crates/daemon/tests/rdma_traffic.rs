@@ -103,7 +103,7 @@ fn two_thousand_queue_pairs_of_a_program_each_carry_a_message() {
 }
 
 /// A wake-up can be lost where Linux misses a processor with its barrier (`shm::Doorbell`): then the daemon's second
-/// look finds what was published about when it fell asleep. Without that look nothing would for a second: the queue
+/// poll finds what was published about when it fell asleep. Without that poll nothing would for a second: the queue
 /// pairs have no timers.
 #[test]
 fn bumps_at_the_daemons_sleep_are_found_without_a_ring() {
@@ -193,18 +193,18 @@ fn packets_that_take_paths_in_turn_are_placed() {
 }
 
 #[test]
-fn lost_packets_are_made_up_for_as_the_configuration_says() {
+fn lost_packets_are_recovered_as_configured() {
     let (lost, early) = moved_over_loss(["go-back-n", "go-back-n"]);
     assert!(lost > 20 && early > lost, "{lost} lost, {early} behind them thrown away");
     let (lost, early) = moved_over_loss(["selective-repeat", "selective-repeat"]);
-    assert!(lost > 20 && early == 0, "{lost} lost, {early} behind them thrown away: they are kept");
+    assert!(lost > 20 && early == 0, "{lost} lost, {early} behind them thrown away: they have to stay");
     // One that does it and one that does not: as with any other peer.
     let (lost, early) = moved_over_loss(["selective-repeat", "go-back-n"]);
     assert!(lost > 20 && early > lost, "{lost} lost, {early} behind them thrown away");
 }
 
 /// Two programs of one host write to two of another one, over a fabric that marks packets, until this is so of what
-/// `opentoe stats` says of both hosts. Each byte is compared.
+/// `opentoe stats` shows of both hosts. Each byte is compared.
 fn until_congested(congestion: &str, is_it: impl Fn(&Value) -> bool) -> (Toed, [Peer; 4]) {
     const LEN: usize = 200_000;
     let host = |name: &str, at: usize| {
@@ -232,7 +232,7 @@ fn until_congested(congestion: &str, is_it: impl Fn(&Value) -> bool) -> (Toed, [
             [one, other]
         })
     });
-    until("what the counters are to say", || is_it(&toed.ask(&Question::Stats { host: None, flow: None })["hosts"]));
+    until("the counters' values", || is_it(&toed.ask(&Question::Stats { host: None, flow: None })["hosts"]));
     is_over.store(true, Relaxed);
     let [[a, b], [c, d]] = threads.map(|thread| thread.join().unwrap());
     (toed, [a, b, c, d])
@@ -424,10 +424,10 @@ fn a_program_that_writes_nonsense_into_its_queues_hurts_nobody() {
     let (mut round, mut hostile) = (0, None);
     while begin.elapsed() < Duration::from_secs(2) || round <= 3 {
         let (mut program, _peer) = hostile.take().unwrap_or_else(|| Peer::pair(&toed.socket(), 1000));
-        for turn in 0..200 {
+        for number in 0..200 {
             let mut words: [u64; 8] = std::array::from_fn(|_| roll());
             // Half of them name its own queue pair, and another program's.
-            words[7] = match turn % 4 {
+            words[7] = match number % 4 {
                 0 => words[7] & !0xff_ffff | u64::from(program.qp.number),
                 1 => words[7] & !0xff_ffff | u64::from(one.qp.number),
                 2 => u64::from(program.qp.number) | 1 << 48 | (roll() & 0xf) << 24,

@@ -53,7 +53,7 @@ fn what_is_not_there_is_refused_in_a_sentence() {
     );
     assert!(refused("a", set("tx_window", 0, &[1, 2, 3])).contains("words, not 3"));
     let several = ask(&toed.socket(), &Question::Registers { host: None, wish: RegisterWish::List });
-    assert!(several.expect_err("two hosts").contains("say which with --host"));
+    assert!(several.expect_err("two hosts").contains("name one with --host"));
     let answer: Value = toed.ask(&question("a", get("tx_window", None)));
     assert_eq!(answer["entries"], json!([]), "nothing has changed");
 }

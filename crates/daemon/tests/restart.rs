@@ -1,4 +1,4 @@
-//! Listeners come back to the next daemon (docs/RESTART.md).
+//! Restart: listeners come back to the next daemon (docs/RESTART.md).
 mod common;
 
 use common::Toed;
@@ -89,14 +89,14 @@ fn a_ticket_is_for_one_address_of_one_host() {
     let mut nowhere = ticket.clone();
     nowhere.local.port = 0;
     assert_eq!(listen_again(&socket, &nowhere), Asked::Failed(libc::EINVAL));
-    // Somebody else was faster.
+    // Another program was faster.
     let (_other, mut end, _) = attach_numbered(&toed.socket(), "a");
     listen(&mut end, 9000);
     assert_eq!(listen_again(&socket, &ticket), Asked::Failed(libc::EADDRINUSE));
 }
 
 #[test]
-fn the_door_for_those_who_return_opens_with_a_ticket_only() {
+fn the_return_socket_accepts_only_a_ticket() {
     let mut toed = Toed::start(CONFIGURATION);
     let (_first, ticket) = listener(&toed);
     toed.kill_and_restart();
@@ -110,9 +110,9 @@ fn the_door_for_those_who_return_opens_with_a_ticket_only() {
     assert_eq!(welcome, Ok("a".into()));
     assert!(matches!(listen_again(&socket, &ticket), Asked::Listens(_)));
     // A new daemon does not come in here.
-    let stranger = handover::connect(&door).unwrap();
-    handover::send(stranger.as_fd(), b"{\"takeover\":1}", &[]).unwrap();
-    let answer = handover::recv_bytes(stranger.as_fd()).unwrap();
+    let unknown = handover::connect(&door).unwrap();
+    handover::send(unknown.as_fd(), b"{\"takeover\":1}", &[]).unwrap();
+    let answer = handover::recv_bytes(unknown.as_fd()).unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("no hello"), "{answer:?}");
 }
 
@@ -129,5 +129,5 @@ fn the_key_goes_with_the_last_program() {
     toed.kill_and_restart();
     assert_eq!(fs::read(&key).unwrap(), before);
     assert!(toed.end().success());
-    assert!(!key.exists(), "nobody is left who could come back");
+    assert!(!key.exists(), "no listener is left that could come back");
 }

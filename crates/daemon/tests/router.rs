@@ -130,6 +130,6 @@ fn a_duplicate_address_ends_the_daemon_with_a_sentence() {
         let shown = ip(&["-6", "address", "show", "dev", "far0"]);
         shown.contains("fe80::ff:fe00:7/64") && !shown.contains("tentative")
     });
-    let (_, said) = refused(&on_card(&near));
-    assert!(said.contains("another station has the address fe80::ff:fe00:7"), "{said}");
+    let (_, output) = refused(&on_card(&near));
+    assert!(output.contains("another station has the address fe80::ff:fe00:7"), "{output}");
 }

@@ -105,7 +105,7 @@ fn listener(verbs: &Verbs, channel: u32, port: u16) -> u32 {
 }
 
 #[test]
-fn two_devices_tell_of_their_events_by_one_pipe() {
+fn two_devices_report_their_events_by_one_pipe() {
     let mut toed = Toed::start(&configuration("flextoe", ""));
     let [toe, zeronic] = ["toe0", "zeronic0"].map(|device| Verbs::open_device(&toed.socket(), "a", Some(device)));
     let (Answered::Number(first), Some(pipe)) = channel(&toe, None) else { panic!("no channel") };
@@ -115,7 +115,7 @@ fn two_devices_tell_of_their_events_by_one_pipe() {
     let (refused, _) = channel(&zeronic, Some((&strange, 3)));
     assert!(matches!(refused, Answered::Failed { errno: libc::EINVAL, .. }), "{refused:?}");
     let ids = [listener(&toe, first, 7174), listener(&zeronic, second, 7174)];
-    // Who asked stays: one that goes leads to further events.
+    // The client's end stays: its end would cause further events.
     let mut clients = Vec::new();
     for (place, device) in [(1, "zeronic0"), (0, "toe0"), (1, "zeronic0")] {
         let client = Verbs::open_device(&toed.socket(), "b", Some(device));
@@ -201,12 +201,12 @@ fn sockets_and_programs_of_one_zeronic_host_meet() {
         if reaches {
             assert_eq!(program.expect(Outcome::Accepted).value, 81);
         }
-        // The first completion says that the connection has its number; a refusal comes behind it.
+        // The first completion has the connection's number; a refusal comes behind it.
         program.expect(Outcome::Connected);
         if !reaches {
             program.expect(Outcome::Lost);
         }
-        // Nobody listens there.
+        // There is no listener.
         for port in [82, 61_000] {
             let refused = connect_to(&mut other, port);
             assert!(matches!(refused, Reply::Failed { .. }), "{transport}, {port}: {refused:?}");

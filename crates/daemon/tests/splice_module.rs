@@ -1,5 +1,5 @@
 //! `xdp/splice.c`, compiled and run as the data-path does, translates as the control plane does
-//! ([`wire::Translation`]). Needs clang and libbpf's headers; says so where it is skipped.
+//! ([`wire::Translation`]). Needs clang and libbpf's headers; prints where it is skipped.
 use control::{Seen, SpliceTable};
 use daemon::SpliceMaps;
 use engine::{FramePool, Module, ModuleSource, Segment, Verdict};

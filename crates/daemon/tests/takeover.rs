@@ -1,4 +1,4 @@
-//! Who may take a daemon over: one of the same version, and no other.
+//! Takeover of a daemon: by one of the same version, and by no other.
 mod common;
 
 use common::application::TIMEOUT;
@@ -30,10 +30,10 @@ fn only_the_same_version_takes_over() {
     let sentence = refusal(&old, 0);
     let words: Vec<&str> = sentence.split([' ', ',']).collect();
     let version: u64 = words[words.iter().position(|word| *word == "version").unwrap() + 1].parse().unwrap();
-    let told = |other: u64| format!("the daemon that runs hands over in version {version}, not {other}");
-    assert_eq!(sentence, told(0));
+    let expected = |other: u64| format!("the daemon that runs hands over in version {version}, not {other}");
+    assert_eq!(sentence, expected(0));
     for other in [version - 1, version + 1] {
-        assert_eq!(refusal(&old, other), told(other));
+        assert_eq!(refusal(&old, other), expected(other));
     }
     assert_eq!(old.ask(&Question::Ls)["hosts"][0]["name"], json!("a"), "it goes on");
 
@@ -60,8 +60,8 @@ fn a_background_daemon_takes_over_as_the_main_process() {
     reload.args(["--takeover", "--background"]).env("NOTIFY_SOCKET", &place).stderr(Stdio::inherit());
     let output = reload.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    let pid = said.trim().rsplit(' ').next().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let pid = printed.trim().rsplit(' ').next().unwrap();
     let mut word = [0; 64];
     let len = manager.recv(&mut word).unwrap();
     assert_eq!(String::from_utf8_lossy(&word[..len]), format!("MAINPID={pid}\nREADY=1"));
@@ -79,9 +79,9 @@ fn a_reload_that_is_refused_fails() {
     std::fs::write(old.directory.join("toed.toml"), other).unwrap();
     let mut reload = toed(&old.directory);
     let output = reload.args(["--takeover", "--background"]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success(), "{said}");
-    assert!(said.contains("has a host a, and this configuration none"), "{said}");
-    assert!(said.contains("the daemon in the background did not start"), "{said}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{errors}");
+    assert!(errors.contains("has a host a, and this configuration none"), "{errors}");
+    assert!(errors.contains("the daemon in the background did not start"), "{errors}");
     assert_eq!(old.ask(&Question::Ls)["hosts"][0]["name"], json!("a"), "it goes on");
 }

@@ -73,7 +73,7 @@ fn what_a_watcher_turned_on_is_off_when_it_is_gone() {
         points.iter().any(|point| point["point"] == name && point["on"] == true)
     };
     assert!(is_on("control.request") && is_on("control.flow.mss"));
-    // As a process that is killed does: nothing is said.
+    // As a process that is killed does: nothing is sent.
     drop(goes);
     until("turning off", || !is_on("control.flow.mss"));
     assert!(is_on("control.request"));
@@ -103,7 +103,7 @@ fn points_are_counted_without_a_watcher() {
 
 /// Those of hosts are provoked in `crates/sim/tests/tracepoints.rs`.
 #[test]
-fn every_tracepoint_of_threads_and_ports_says_something() {
+fn every_tracepoint_of_threads_and_ports_records() {
     let toed = Toed::start(&format!("[[fabric]]\nname = \"net\"\nloss = 0.5\n{HOSTS}"));
     let figures = |enable: &[&str]| {
         let enable = enable.iter().map(|pattern| pattern.to_string()).collect();

@@ -209,7 +209,7 @@ fn what_is_not_a_programs_own_is_refused_and_others_go_on() {
 }
 
 #[test]
-fn what_linux_knows_of_a_connection_is_shown() {
+fn linux_own_figures_of_a_connection_are_shown() {
     if !linux_can_be("shown") {
         return;
     }
@@ -271,11 +271,11 @@ fn listen_again(program: &mut Program, port: u16) {
     let begin = Instant::now();
     loop {
         program.post(1, 0, Order::Listen(port, Carries::Stream));
-        let said = program.next();
-        if said.outcome == Outcome::Listening {
+        let completion = program.next();
+        if completion.outcome == Outcome::Listening {
             return;
         }
-        assert_eq!((said.outcome, said.value), (Outcome::Failed, libc::EADDRINUSE as u64));
+        assert_eq!((completion.outcome, completion.value), (Outcome::Failed, libc::EADDRINUSE as u64));
         assert!(begin.elapsed() < TIMEOUT, "the port stays taken");
     }
 }
@@ -304,20 +304,20 @@ fn linux_refuses_as_it_does_and_outlives_killed_programs() {
     }
     let toed = Toed::start(&configuration("linux", ""));
     let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
-    // Nobody listens: the kernel resets. There is no route: the helper says so.
+    // There is no listener: the kernel resets. There is no route: the helper reports it.
     for remote in [b(81), SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80)] {
         one.post(1, 0, Order::Connect(remote, Carries::Stream));
         one.expect(Outcome::Connected);
         assert_eq!(one.expect(Outcome::Lost).value, libc::ECONNABORTED as u64);
     }
-    // More connections at once than sockets wait for. A host remembers 64 handshakes, so most go where nobody listens.
+    // More connections at once than sockets wait for. A host remembers 64 handshakes, so most find no listener.
     other.post(2, 0, Order::Listen(80, Carries::Stream));
     other.expect(Outcome::Listening);
     for id in 0..100 {
         one.post(id, 0, Order::Connect(b(if id % 5 < 2 { 80 } else { 81 }), Carries::Stream));
     }
-    let told: Vec<Outcome> = (0..160).map(|_| one.next().outcome).collect();
-    let count = |of: Outcome| told.iter().filter(|outcome| **outcome == of).count();
+    let outcomes: Vec<Outcome> = (0..160).map(|_| one.next().outcome).collect();
+    let count = |of: Outcome| outcomes.iter().filter(|outcome| **outcome == of).count();
     assert_eq!((count(Outcome::Connected), count(Outcome::Lost)), (100, 60));
     for _ in 0..40 {
         other.expect(Outcome::Accepted);

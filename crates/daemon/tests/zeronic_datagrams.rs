@@ -51,7 +51,7 @@ fn datagrams_come_with_where_they_came_from() {
             sent(&mut one);
             let ip = other.got(1, &pattern(len, len), one.qp.number);
             assert_eq!(ip[12..], [10, 0, 0, 1, 10, 0, 0, 2], "both addresses");
-            // Back to whom the header in front names, on the same connection.
+            // Back to the source that the header in front names, on the same connection.
             let back = other.handle(gid([ip[12], ip[13], ip[14], ip[15]]));
             one.post_receive(1);
             other.send(to(back, &one), &pattern(7, len));

@@ -1,5 +1,5 @@
-//! Device memory of programs of ZeroNIC hosts: another process has it (`examples/stand_in.rs`), nobody else maps it.
-//! Every byte is compared, also through loss; devices that are slow, fail, die or never answer stop nobody else.
+//! Device memory of programs of ZeroNIC hosts: another process has it (`examples/stand_in.rs`), no other one maps it.
+//! Every byte is compared, also through loss; devices that are slow, fail, die or never answer hold up no other.
 //! `cargo test -p daemon` builds the example; with `--test zeronic_devices` alone, build it before.
 mod common;
 
@@ -349,7 +349,7 @@ fn a_server_that_lies_hurts_nobody_else() {
     let (number, queue) = queue_of(&other);
     let key = register(&other, number);
     let mut server = DmaServer::open(queue).unwrap();
-    // What nobody ordered is done, more often than the queue has room.
+    // Orders that were never given are completed, more often than the queue has room.
     (0..2000).for_each(|number| server.done(1_000_000 + number * 77, 0));
     other.post(1, there, Order::Receive(Piece { key, offset: 0, len: PIECE as u64 }));
     one.post(1, here, Order::Send(one.piece(0, PIECE)));
@@ -359,7 +359,7 @@ fn a_server_that_lies_hurts_nobody_else() {
     for request in devices.iter().chain(&impossible) {
         assert!(matches!(other.ask(request, &[]), Answer::Refused(libc::EINVAL, _)), "{request:?}");
     }
-    // It says something where it has nothing to say, or leaves: the device is lost.
+    // It sends what the protocol has no place for, or ends: the device is lost.
     drop(server);
     assert_eq!(other.expect(Outcome::Lost).connection, there);
     let refused = (0..100).find_map(|_| match other.ask(&Request::Device, &[]) {

@@ -91,7 +91,7 @@ fn errors_are_those_of_verbs() {
     let toed = Toed::start(&configuration("flextoe", ""));
     let fresh = || Peer::pair(&toed.socket(), 4096);
     let flushed = |cq: &mut Cq| assert_eq!(cq.next().status, Status::Flushed);
-    // A key that nobody has, a range beyond the region, memory of another program.
+    // A key that is not in use, a range beyond the region, memory of another program.
     let (mut one, other) = fresh();
     let good = other.memory.remote(0, other.key);
     one.memory.fill(0, pattern(1, 4096));
@@ -171,7 +171,7 @@ fn a_peer_that_is_gone_is_not_waited_for() {
         });
         assert_eq!(one.run(SendOpcode::Write, 0, 64, remote), Status::RetryExceeded);
         assert_eq!(one.qp.cq.next().status, Status::Flushed, "its receive");
-        // Nobody ever answers: the queue pair gives up as well.
+        // No answer ever comes: the queue pair gives up as well.
         let mut alone = Peer::open(&toed.socket(), "a", 4096);
         alone.verbs.connect(alone.qp.number, Verbs::open(&toed.socket(), "b").gid(), 0x1234);
         assert_eq!(alone.run(SendOpcode::Send, 0, 64, Operand::default()), Status::RetryExceeded);
@@ -242,15 +242,15 @@ fn captures_have_whole_frames_with_what_became_of_them() {
         one.memory.fill(0, pattern(1, LEN));
         assert_eq!(one.run(SendOpcode::Write, 0, LEN, other.memory.remote(0, other.key)), Status::Success);
         stream.get_ref().shutdown(Shutdown::Write).unwrap();
-        let (mut said, mut payload) = (BTreeSet::new(), 0);
+        let (mut labels, mut payload) = (BTreeSet::new(), 0);
         while let Some(block) = pcapng::read(&mut stream).unwrap() {
             let Block::Packet(packet) = block else { continue };
             let is_data = packet.comment == "merge: sent" && packet.bytes.len() > 500;
             payload += if is_data { packet.bytes.len() } else { 0 };
-            said.insert(format!("{:?} {}", packet.direction.unwrap(), packet.comment));
+            labels.insert(format!("{:?} {}", packet.direction.unwrap(), packet.comment));
         }
         let wanted = ["In split: accepted", "Out merge: sent", "Out merge: sent again"];
-        assert!(wanted.iter().all(|wanted| said.contains(*wanted)), "over {transport}: {said:?}");
+        assert!(wanted.iter().all(|wanted| labels.contains(*wanted)), "over {transport}: {labels:?}");
         assert!(payload >= LEN, "over {transport}: {payload} bytes");
         let of_flow = Question::Capture(Capture { flow: Some(1), ..wish });
         let refused = open(&toed.socket(), &of_flow).err().unwrap();
@@ -346,7 +346,7 @@ impl Manager {
         }
     }
 
-    /// The queue pair goes through its states with what connection management says.
+    /// The queue pair goes through its states with the values of connection management.
     fn ready(&self, id: Number) {
         for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
             let request = Control::Connections(Request::Attributes { id, state });
@@ -365,7 +365,7 @@ fn connections_are_asked_for_accepted_refused_and_ended() {
         let toed = Toed::start(&configuration(transport, ""));
         let (mut server, mut client) = (Manager::open(&toed, "a"), Manager::open(&toed, "b"));
         server.listen();
-        // Nobody listens there.
+        // There is no listener.
         client.connect(PORT + 1, b"");
         assert!(matches!(client.event().what, Happened::Rejected { .. }));
         // Refused, with private data.
@@ -381,8 +381,8 @@ fn connections_are_asked_for_accepted_refused_and_ended() {
         assert_eq!(parameters.qp, client.peer.qp.number);
         server.ready(id);
         server.done(Request::Accept { id, parameters: server.parameters(b"welcome") });
-        let Happened::Replied(told) = client.event().what else { panic!() };
-        assert_eq!((told.qp, &told.data[..7]), (server.peer.qp.number, &b"welcome"[..]));
+        let Happened::Replied(reply) = client.event().what else { panic!() };
+        assert_eq!((reply.qp, &reply.data[..7]), (server.peer.qp.number, &b"welcome"[..]));
         client.ready(asked);
         client.done(Request::Establish(asked));
         assert!(matches!(server.event(), Event { id: of, what: Happened::Established(_) } if of == id));

@@ -11,7 +11,7 @@ use wire::router::{self, PrefixInformation, RouterAdvertisement};
 use wire::{EtherType, IpAddress, Mac, ethernet, ip, ipv6};
 
 const SECOND: Nanos = 1_000_000_000;
-/// How long nobody answers who asks for a free address: RetransTimer, with DupAddrDetectTransmits of 1 (RFC 4862
+/// How long a probe of a free address stays without an answer: RetransTimer, with DupAddrDetectTransmits of 1 (RFC 4862
 /// section 5.1).
 const PROBE: Nanos = SECOND;
 /// Questions for routers, and the time between them (RFC 4861 section 10).
@@ -27,13 +27,13 @@ const PREFIX_BITS: u8 = 64;
 pub struct Found {
     /// The host's address.
     pub address: IpAddress,
-    /// Bits of the network that its neighbours are in: all, where the router says of none that they are neighbours.
+    /// Bits of the network that its neighbours are in: all, where the router has no prefix on the link.
     pub prefix_len: u8,
     /// The router, where one forwards packets: its link-local address, without a zone.
     pub router: Option<IpAddress>,
     /// For how many seconds it does.
     pub lifetime_s: u16,
-    /// Most bytes of a packet on the link, where a router says so.
+    /// Most bytes of a packet on the link, where a router advertises it.
     pub mtu: Option<u32>,
 }
 
@@ -86,11 +86,11 @@ pub struct Autoconf {
     mac: Mac,
     step: Step,
     due: Nanos,
-    /// What routers have said so far.
+    /// What routers have advertised so far.
     router: Option<(IpAddress, u16)>,
     prefix: Option<PrefixInformation>,
     mtu: Option<u32>,
-    /// A router that said no prefix.
+    /// A router that advertised no prefix.
     poor: Option<IpAddress>,
 }
 
@@ -147,7 +147,7 @@ impl Autoconf {
         let ends = Ends { src: header.src, dst: header.dst };
         match Message::parse(body, ends) {
             Ok(Message::Solicitation { target, .. }) => {
-                // Who has an address asks as one; who tries it has none. Frames of one's own may come back.
+                // A station with the address asks as one; a probe has none. Frames of one's own may come back.
                 let tries = header.src.is_unspecified() && source(frame) != self.mac;
                 self.on_claim(target, tries);
             }
@@ -172,7 +172,7 @@ impl Autoconf {
         }
     }
 
-    /// A router says something. It may do so unasked.
+    /// A router's advertisement. It may come unsolicited.
     // Meets RFC 4861: 6.3.4-a.
     // Meets RFC 4862: 5.5.3-a.
     fn on_router(&mut self, now: Nanos, from: IpAddress, advertised: &RouterAdvertisement) {
@@ -299,8 +299,8 @@ mod tests {
         station.frame(ipv6::ICMP, ends, hops, &body(ends))
     }
 
-    /// What a router says, with one prefix.
-    fn router_says(lifetime_s: u16, prefix: &str, flags: u8, src: &str, hops: u8) -> Vec<u8> {
+    /// A router's advertisement, with one prefix.
+    fn advertisement(lifetime_s: u16, prefix: &str, flags: u8, src: &str, hops: u8) -> Vec<u8> {
         from(ROUTERS_MAC, src, hops, |ends| {
             let mut bytes = vec![0; 16];
             bytes.extend([5, 1, 0, 0, 0, 0, 0x05, 0x78]);
@@ -338,7 +338,7 @@ mod tests {
         let (src, dst, message) = asked(&auto.fire(5 + PROBE)[0]);
         assert_eq!((src, dst, message), (ip("fe80::ff:fe00:7"), ip("ff02::2"), Message::Other(133, 0)));
         let now = 6 + PROBE;
-        auto.receive(now, &router_says(1800, "2001:db8:7::", 0xc0, ROUTER, 255));
+        auto.receive(now, &advertisement(1800, "2001:db8:7::", 0xc0, ROUTER, 255));
         let frames = auto.fire(now);
         let (.., message) = asked(&frames[1]);
         let target = "2001:db8:7::ff:fe00:7".parse().unwrap();
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(after(&tries(ROUTERS_MAC, "::")), duplicate, "both try it");
         assert_eq!(after(&has(target, 255)), duplicate);
         assert_eq!(after(&tries(MAC, "::")), None, "an own frame that came back");
-        assert_eq!(after(&tries(ROUTERS_MAC, "fe80::9")), None, "who looks for its station has another address");
+        assert_eq!(after(&tries(ROUTERS_MAC, "fe80::9")), None, "the station that asks has another address");
         assert_eq!(after(&has("fe80::8".parse().unwrap(), 255)), None, "another address");
         assert_eq!(after(&has(target, 254)), None, "forwarded");
     }
@@ -389,8 +389,8 @@ mod tests {
     #[test]
     fn without_a_router_it_ends_after_three_questions() {
         let mut auto = soliciting();
-        auto.receive(6, &router_says(1800, "2001:db8:7::", 0xc0, ROUTER, 254));
-        auto.receive(6, &router_says(1800, "2001:db8:7::", 0xc0, "2001:db8::1", 255));
+        auto.receive(6, &advertisement(1800, "2001:db8:7::", 0xc0, ROUTER, 254));
+        auto.receive(6, &advertisement(1800, "2001:db8:7::", 0xc0, "2001:db8::1", 255));
         let (mut questions, mut now) = (1, 5 + PROBE);
         while auto.result().is_none() {
             now = auto.next_due();
@@ -411,12 +411,12 @@ mod tests {
             }
             auto.result()
         };
-        let not_autonomous = router_says(1800, "2001:db8:7::", 0x80, ROUTER, 255);
-        let link_local = router_says(1800, "fe80::", 0xc0, ROUTER, 255);
+        let not_autonomous = advertisement(1800, "2001:db8:7::", 0x80, ROUTER, 255);
+        let link_local = advertisement(1800, "fe80::", 0xc0, ROUTER, 255);
         let poor = Some(Err(NotFound::NoPrefix(ip(ROUTER))));
         assert_eq!(ends(&[&not_autonomous]), poor);
         assert_eq!(ends(&[&link_local]), poor);
-        let no_router = router_says(0, "2001:db8:7::", 0x40, "fe80::2", 255);
+        let no_router = advertisement(0, "2001:db8:7::", 0x40, "fe80::2", 255);
         let Some(Ok(found)) = ends(&[&no_router]) else { panic!("an address without a router") };
         assert_eq!((found.router, found.prefix_len), (None, 128), "no neighbours are named");
         // One router has the way, another the prefix.

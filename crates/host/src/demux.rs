@@ -64,8 +64,8 @@ impl Claims {
         self.0.push((claim, owner));
     }
 
-    /// Who claims a frame: the more exact claim goes first. Reads at most the EtherType, the IPv4 header's protocol
-    /// and the UDP header's port. Fragments beside the first have no ports.
+    /// The transport that claims a frame: the more exact claim goes first. Reads at most the EtherType, the IPv4
+    /// header's protocol and the UDP header's port. Fragments beside the first have no ports.
     pub(crate) fn owner(&self, frame: &Frame) -> Option<usize> {
         let bytes = frame.bytes();
         let half = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
@@ -81,7 +81,7 @@ impl Claims {
         exact.or_else(|| self.find(Claim::Protocol(protocol))).or_else(|| self.find(Claim::EtherType(ethertype)))
     }
 
-    /// Who has this very claim.
+    /// The holder of this very claim.
     pub(crate) fn find(&self, claim: Claim) -> Option<usize> {
         self.0.iter().find(|(other, _)| *other == claim).map(|(_, owner)| *owner)
     }

@@ -7,7 +7,7 @@ use wire::icmpv6::{Message, NEIGHBOUR_HOPS, NEIGHBOUR_LEN};
 use wire::ip::Ends;
 use wire::{IpAddress, Mac, ipv6};
 
-/// Who asks, and for what.
+/// The asker, and the address that it asks for.
 struct Solicitation {
     target: IpAddress,
     /// The sender's hardware address, where the question names it.
@@ -61,7 +61,7 @@ impl Net {
     // Meets RFC 4861: 7.1.1-a, 7.2.3-a, 7.2.4-a.
     fn on_solicitation(&mut self, now: Nanos, ip: &Ip, asked: &Solicitation) -> Option<Received> {
         let (from, is_probe) = (ip.header.src, ip.header.src.is_unspecified());
-        // Who has no address yet asks a group, and names no hardware address (RFC 4861 section 7.1.1).
+        // A host without an address asks a group, and names no hardware address (RFC 4861 section 7.1.1).
         if is_probe && (asked.sender.is_some() || !ip.header.dst.is_multicast()) || self.is_own(from) {
             return None;
         }
@@ -75,7 +75,7 @@ impl Net {
         }
         let received = if is_probe { Received::Done } else { self.learn(now, ip.port, from, mac, true) };
         if self.may_answer(now) {
-            // Who tries whether an address is free listens as a member of all (RFC 4862 section 5.4.4).
+            // A host that probes an address listens as a member of all (RFC 4862 section 5.4.4).
             let all = ALL_NODES.in_zone(self.zone(ip.port));
             let to = if is_probe { Station { ip: all, mac: all.group_station() } } else { Station { ip: from, mac } };
             self.advertise(ip.port, asked.target, &to, !is_probe);

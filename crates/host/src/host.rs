@@ -176,14 +176,14 @@ impl<B: Transport> Host<B> {
             self.common.tracer.value(Point::TimerLate, NO_FLOW, now.saturating_sub(expired.due));
             self.common.tracer.event(Point::TimerFired, NO_FLOW, [NEIGHBOUR_TIMER, 0]);
             if expired.unreachable {
-                self.tell(now, &Neighbour { ip: expired.ip, mac: None }, tx, pool);
+                self.notify(now, &Neighbour { ip: expired.ip, mac: None }, tx, pool);
             }
         }
         done
     }
 
     /// Notifies all transports of a neighbour.
-    fn tell(&mut self, now: Nanos, neighbour: &Neighbour, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
+    fn notify(&mut self, now: Nanos, neighbour: &Neighbour, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         let io = &mut self.common.io(tx, pool);
         self.base.on_neighbour(now, neighbour, io);
         self.others.iter_mut().for_each(|transport| transport.on_neighbour(now, neighbour, io));
@@ -235,7 +235,7 @@ impl<B: Transport> Host<B> {
         match net.receive(now, frame, drops) {
             Received::Done => {}
             Received::Packet(ip) => net.refuse(now, &ip, frame, drops),
-            Received::Neighbour(neighbour) => self.tell(now, &neighbour, tx, pool),
+            Received::Neighbour(neighbour) => self.notify(now, &neighbour, tx, pool),
             Received::Unreachable(error) => {
                 let io = &mut self.common.io(tx, pool);
                 let believed = self.base.on_unreachable(now, &error, io);
@@ -251,7 +251,7 @@ impl<B: Transport> Host<B> {
     }
 
     /// Another stack has the same addresses, and reaches this one by its port: segments to the host's own address that
-    /// are for a port of the other's go there. `second` says which of the two this is.
+    /// are for a port of the other's go there. `second` is which of the two this is.
     pub fn share(&mut self, ports: Arc<TcpPorts>, second: bool) {
         self.common.beside = Some((ports, second));
     }
@@ -282,7 +282,7 @@ impl<B: Transport> Host<B> {
         }
     }
 
-    /// There is something to do now. Looked at before sleeping.
+    /// There is something to do now. Checked before sleeping.
     pub fn has_work(&self, now: Nanos) -> bool {
         !self.common.to_self.is_empty()
             || self.common.net.has_outgoing()

@@ -8,7 +8,7 @@ use port::Frame;
 use wire::ip::Ends;
 use wire::{icmpv4, icmpv6, ipv4, ipv6};
 
-/// Code of "destination unreachable" for a protocol that the host does not speak.
+/// Code of "destination unreachable" for a protocol that the host does not have.
 const PROTOCOL_UNREACHABLE: u8 = 2;
 
 impl Net {

@@ -9,7 +9,7 @@ pub struct Link {
     pub mac: Mac,
     /// The host's IPv4 address there. Ports may share one.
     pub address: IpAddress,
-    /// Bits of the network part: who has an address in this network is on the link.
+    /// Bits of the network part: a station with an address in this network is on the link.
     pub prefix_len: u8,
     /// Its IPv6 address there, where it has one.
     pub v6: Option<AddressV6>,

@@ -27,7 +27,7 @@ impl Membership {
     }
 
     /// A switch asked in the first version.
-    pub(crate) fn hear_v1(&mut self, now: Nanos) {
+    pub(crate) fn on_v1_query(&mut self, now: Nanos) {
         self.v1_until = now + OLDER_QUERIER;
     }
 

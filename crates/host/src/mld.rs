@@ -46,7 +46,7 @@ impl Net {
         }
     }
 
-    /// Who listens is asked for (RFC 3810 section 6.2). Only a station of the link asks.
+    /// A query for listeners (RFC 3810 section 6.2). Only a station of the link asks.
     pub(crate) fn on_membership_query(&mut self, now: Nanos, ip: &Ip, query: &Query) {
         let port = ip.port;
         let is_near = ip.header.hop_limit == mld::HOPS && ip.header.src.is_link_local();
@@ -54,7 +54,7 @@ impl Net {
             return;
         }
         if query.is_v1 {
-            self.memberships[port].hear_v1(now);
+            self.memberships[port].on_v1_query(now);
         }
         if query.group.is_none_or(|group| groups(self, port).contains(&group)) {
             self.ask_report(now, port, Nanos::from(query.response_ms) * MILLISECOND);

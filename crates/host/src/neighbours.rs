@@ -17,7 +17,7 @@ pub trait Neighbours: Send {
     /// Takes in that `ip` is at `mac`. An unknown peer is only added where `add` is set: otherwise any station could
     /// fill the table.
     fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) -> Option<Learned>;
-    /// An entry may be wrong: a connection through it gets no answers. Ask again at the next look-up.
+    /// An entry may be wrong: a connection through it gets no answers. Ask again at the next lookup.
     fn doubt(&mut self, now: Nanos, ip: IpAddress);
     /// The timer of an entry fired.
     fn expire(&mut self, now: Nanos, ip: IpAddress) -> Expiry;
@@ -47,7 +47,7 @@ struct Entry {
     queued: Option<Packet>,
 }
 
-/// Result of a look-up.
+/// Result of a lookup.
 pub struct Found {
     /// The hardware address, where it is known.
     pub mac: Option<Mac>,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_fill_the_table() {
+    fn unknown_peers_do_not_fill_the_table() {
         let mut table = table(1);
         assert!(table.learn(0, IP, MAC, false).is_none());
         assert!(table.learn(0, IP, MAC, true).is_some());

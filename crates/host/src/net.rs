@@ -12,7 +12,7 @@ use port::{Frame, FramePool};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{IpAddress, Mac, ipv4, ipv6};
 
-/// The addresses from which a host speaks to itself over loopback.
+/// The addresses from which a host sends to itself over loopback.
 const LOOPBACK: IpAddress = IpAddress::v4(Ipv4Addr::LOCALHOST);
 const LOOPBACK_V6: IpAddress = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
 
@@ -20,7 +20,7 @@ const LOOPBACK_V6: IpAddress = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
 pub struct NetConfig {
     /// Its ports; at least one.
     pub links: Vec<Link>,
-    /// What is reached, and through whom.
+    /// A destination network, and its next hop.
     pub routes: Box<dyn Routes>,
     /// The stations on its links.
     pub neighbours: Box<dyn Neighbours>,
@@ -36,7 +36,7 @@ pub struct Net {
     ports: usize,
     /// The addresses of all of them.
     own: Vec<IpAddress>,
-    /// What is reached, and through whom.
+    /// A destination network, and its next hop.
     pub routes: Box<dyn Routes>,
     /// Path MTUs where they are less than the port's.
     pub path_mtus: PathMtus,
@@ -102,7 +102,7 @@ impl Net {
         net
     }
 
-    /// The host has 127.0.0.0/8 from now on, and ::1 where it is to speak IPv6: a link to itself alone. Its hardware
+    /// The host has 127.0.0.0/8 from now on, and ::1 where it has IPv6: a link to itself alone. Its hardware
     /// address is a secret of the host's. What comes from a network with a loopback address does not bear it, and is no
     /// packet of that link. (Loopback addresses do not appear outside a host: RFC 1122 section 3.2.1.3, RFC 4291
     /// section 2.5.3.)
@@ -190,7 +190,7 @@ impl Net {
         self.links.iter().any(|link| link.mac == mac)
     }
 
-    /// The address from which this host speaks to a destination; the unspecified one where it has none of that family.
+    /// The address from which this host sends to a destination; the unspecified one where it has none of that family.
     pub fn source(&self, dst: IpAddress) -> IpAddress {
         let is_own = self.is_own(dst) && !dst.is_loopback();
         let source = if is_own { Some(dst) } else { self.link_towards(dst).source(dst) };

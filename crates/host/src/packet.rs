@@ -138,14 +138,14 @@ fn build_packet(link: &ethernet::Header, from: IpAddress, packet: &Packet, pool:
 pub(crate) enum Outermost {
     Arp(arp::Packet),
     Ip(Ip),
-    /// For a group of stations, of a protocol that this host does not speak: it was never one of them.
+    /// For a group of stations, of a protocol that this host does not have: it was never one of them.
     Foreign,
 }
 
 /// A received IP packet for this host.
 #[derive(Debug, Clone, Copy)]
 pub struct Ip {
-    /// Who sent the frame.
+    /// Sender of the frame.
     pub src_mac: Mac,
     /// Its header. Link-local addresses are in the zone of the port.
     pub header: ip::Header,
@@ -188,7 +188,7 @@ pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReaso
         }
         EtherType::Other(_) if eth.dst.is_group() => return Ok(Outermost::Foreign),
         EtherType::Other(_) => return Err(DropReason::Ethernet),
-        // The kernel's IPv6 on a TAP device looks for its neighbours all the time, for one.
+        // The kernel's IPv6 on a TAP device solicits its neighbours all the time, for one.
         EtherType::Ipv6 if links[port].v6.is_none() => {
             return if eth.dst.is_group() { Ok(Outermost::Foreign) } else { Err(DropReason::Ethernet) };
         }
@@ -210,7 +210,7 @@ pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReaso
         return Err(DropReason::Ip);
     }
     if dst.is_multicast() && !dst.is_v4() {
-        // Only neighbours speak to the groups that the host is a member of.
+        // Only neighbours send to the groups that the host is a member of.
         let is_member = is_discovery && own_groups(&links[port], dst, zone_of(port));
         if !is_member {
             return Ok(Outermost::Foreign);

@@ -1,6 +1,6 @@
 //! Timer queue for many things with small numbers, such as flows: a calendar queue (Brown 1988). Tens of thousands of
 //! flows have a timer each, and each is set anew many times a second. So what is not due soon waits in lists, one for
-//! each day, and only the present day is kept in order.
+//! each day, and only the present day is sorted.
 use engine::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

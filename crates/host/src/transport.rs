@@ -35,7 +35,7 @@ pub trait Transport: Send {
     fn on_unreachable(&mut self, _now: Nanos, _error: &Unreachable, _io: &mut Io<'_>) -> bool {
         false
     }
-    /// Some of the frames that its data-path builds may be for this host itself: then the host looks for them.
+    /// Some of the frames that its data-path builds may be for this host itself: then the host searches for them.
     fn sends_to_self(&self) -> bool {
         true
     }
@@ -48,7 +48,7 @@ pub trait Transport: Send {
     fn handover_obstacle(&self) -> Option<String> {
         Some(format!("transport {} cannot be handed over", self.name()))
     }
-    /// There is something to do now. Looked at before sleeping.
+    /// There is something to do now. Checked before sleeping.
     fn has_work(&self, now: Nanos) -> bool;
     /// When something is due by itself.
     fn next_deadline(&self) -> Option<Nanos>;

@@ -1,4 +1,4 @@
-//! A host with two ports, on two networks: peers on both, and neither can speak for stations of the other.
+//! A host with two ports, on two networks: peers on both, and neither can claim addresses of the other.
 mod support;
 
 use engine::{DropReason, Nanos};
@@ -52,7 +52,7 @@ impl Station {
         done
     }
 
-    fn knows(&self, ip: Ipv4Addr) -> Option<Mac> {
+    fn station_of(&self, ip: Ipv4Addr) -> Option<Mac> {
         self.host.net().neighbours().iter().find(|(of, _)| *of == ip).and_then(|(_, mac)| *mac)
     }
 
@@ -105,7 +105,10 @@ fn peers_on_both_networks_are_reached_by_their_ports() {
     settle(2 * MS, &mut stations);
     assert_eq!(left.take(), [(MIDDLE[0], 4791, b"to the left".to_vec())]);
     assert_eq!(right.take(), [(MIDDLE[1], 4791, b"to the right".to_vec())]);
-    assert_eq!((stations[2].knows(LEFT), stations[2].knows(RIGHT)), (Some(mac_of(LEFT)), Some(mac_of(RIGHT))));
+    assert_eq!(
+        (stations[2].station_of(LEFT), stations[2].station_of(RIGHT)),
+        (Some(mac_of(LEFT)), Some(mac_of(RIGHT)))
+    );
 }
 
 #[test]
@@ -114,19 +117,19 @@ fn a_station_cannot_speak_for_those_of_the_other_network() {
     right.send(MIDDLE[1], 4791, b"before");
     settle(MS, &mut stations);
     let mut liar = left_fabric.join("liar", Mac([2, 9, 9, 9, 9, 9])).unwrap();
-    let (mut pool, stranger) = (FramePool::new(4), Mac([2, 9, 9, 9, 9, 9]));
+    let (mut pool, foreign_station) = (FramePool::new(4), Mac([2, 9, 9, 9, 9, 9]));
     for operation in [arp::Operation::Request, arp::Operation::Reply] {
         let (dst, target_mac) = (mac_of(MIDDLE[0]), mac_of(MIDDLE[0]));
         let (sender_ip, target_ip) = (RIGHT, MIDDLE[0]);
-        let packet = arp::Packet { operation, sender_mac: stranger, sender_ip, target_mac, target_ip };
+        let packet = arp::Packet { operation, sender_mac: foreign_station, sender_ip, target_mac, target_ip };
         let mut frame = pool.small();
         frame.resize(ethernet::HEADER_LEN + arp::LEN);
-        ethernet::Header { dst, src: stranger, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
+        ethernet::Header { dst, src: foreign_station, ethertype: EtherType::Arp }.emit(frame.bytes_mut());
         packet.emit(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
         liar.send(MS, &mut vec![frame], &mut pool, &mut PortDrops::default());
     }
     settle(2 * MS, &mut stations);
-    assert_eq!(stations[2].knows(RIGHT), Some(mac_of(RIGHT)), "what comes by the left port is not believed");
+    assert_eq!(stations[2].station_of(RIGHT), Some(mac_of(RIGHT)), "what comes by the left port is ignored");
     right.take();
     middle.send(RIGHT, 7000, b"after");
     settle(3 * MS, &mut stations);

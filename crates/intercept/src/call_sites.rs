@@ -73,7 +73,7 @@ unsafe fn made(call: u64, number: usize) -> Option<u64> {
     let slot = slots(call).find(|slot| [0, call].contains(&CALLS[*slot].load(Relaxed)))?;
     // SAFETY: the caller's place.
     let plan = unsafe { running::plan(call, number) };
-    // SAFETY: the thread would run these bytes; the plan says so many can be read.
+    // SAFETY: the thread would run these bytes; by the plan, so many can be read.
     let (before, behind) =
         unsafe { (running::bytes(call - plan.before as u64, plan.before), running::bytes(call + CALL, plan.behind)) };
     let stub = pool::add(&CallSite { call, before: &before[..plan.before], behind: &behind[..plan.behind] })?;

@@ -89,7 +89,7 @@ fn keep(action: &Action) {
 /// Does something that may change a signal's disposition, and puts that back as it was before.
 pub fn unchanged<T>(signal: c_int, something: impl FnOnce() -> T) -> T {
     let (mut before, mut after) = (Action::default(), Action::default());
-    // SAFETY: locals, and what the kernel said of this process.
+    // SAFETY: locals, and what the kernel reported of this process.
     unsafe {
         let known = set(signal, std::ptr::null(), &mut before).is_ok();
         let done = something();
@@ -100,8 +100,8 @@ pub fn unchanged<T>(signal: c_int, something: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The program's `rt_sigaction`, as the kernel answers it. `keeps`: what it says about `SIGSYS` stays for later, which
-/// must not be in a child that shares its parent's memory.
+/// The program's `rt_sigaction`, as the kernel answers it. `keeps`: its disposition of `SIGSYS` is stored for later,
+/// which must not be in a child that shares its parent's memory.
 ///
 /// # Safety
 /// The program's arguments.
@@ -170,7 +170,7 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut 
                 system_call::raw(libc::SYS_tgkill, [process, thread, signal as usize, 0, 0, 0]);
             }
         }
-        // SAFETY: the program says that this is its handler; one without SA_SIGINFO does not look at the other two.
+        // SAFETY: the program registered this as its handler; one without SA_SIGINFO does not read the other two.
         handler => unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, info, context) },
     }
 }

@@ -1,4 +1,4 @@
-//! From a stub to the one who is asked, and back, with all registers as they were.
+//! Entry from a stub to the handler, and back, with all registers as they were.
 //!
 //! A stub leaves the program's stack pointer 128 bytes lower and in r11 the address at which it goes on behind the
 //! system call. In front of that address stand the call instruction itself (2 bytes), and the address in the program
@@ -50,7 +50,7 @@ pub enum Verdict {
 /// signal handler or in a child that shares its parent's memory, and leaves `errno` alone.
 pub type Ask = extern "C" fn(&mut Call) -> Verdict;
 
-/// Which system calls are looked at, and who says what becomes of them.
+/// Which system calls are intercepted, and the handler that decides about them.
 pub struct Rules {
     /// Each number's class; numbers from [`NUMBERS`] on are of class [`Class::Pass`].
     pub class_of: fn(usize) -> Class,
@@ -66,7 +66,8 @@ pub(crate) static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NU
 pub(crate) static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) static COUNT: AtomicU32 = AtomicU32::new(0);
 static ASK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// Which vector registers there are beside xmm0 to xmm15: components of XCR0 (Intel SDM vol. 1, 13.1), and [`TELLS`].
+/// Which vector registers there are beside xmm0 to xmm15: components of XCR0 (Intel SDM vol. 1, 13.1), and
+/// [`XGETBV_1`].
 static VECTORS: AtomicU32 = AtomicU32::new(0);
 /// Where stubs jump to.
 static ENTRY: AtomicU64 = AtomicU64::new(0);
@@ -75,8 +76,8 @@ static ENTRY: AtomicU64 = AtomicU64::new(0);
 const AVX: u32 = 1 << 2;
 /// Mask registers, the upper halves of zmm0 to zmm15, zmm16 to zmm31.
 const AVX512: u32 = 0b111 << 5;
-/// The processor says which of them are in use (XGETBV with ecx = 1; Intel SDM vol. 1, 13.2).
-const TELLS: u32 = 1 << 31;
+/// The processor reports which of them are in use (XGETBV with ecx = 1; Intel SDM vol. 1, 13.2).
+const XGETBV_1: u32 = 1 << 31;
 
 /// Takes the rules over.
 pub(crate) fn set(rules: &Rules) {
@@ -110,7 +111,7 @@ fn vectors() -> u32 {
     }
     // Bit 2 of eax: XGETBV with ecx = 1 (Intel SDM vol. 2, CPUID, leaf 0DH, sub-leaf 1).
     if found != 0 && __cpuid_count(0xd, 1).eax & 4 != 0 {
-        found |= TELLS;
+        found |= XGETBV_1;
     }
     found
 }
@@ -138,5 +139,5 @@ std::arch::global_asm!(
     numbers = const NUMBERS,
     avx = const AVX,
     avx512 = const AVX512,
-    tells = const 31,
+    xgetbv_1 = const 31,
 );

@@ -98,7 +98,7 @@ toe_intercept_ask:
     .cfi_offset rbx, -216
     cld
     mov eax, dword ptr [rip + {vectors}]
-    bt eax, {tells}
+    bt eax, {xgetbv_1}
     jnc 4f
     mov r8d, eax
     mov ecx, 1

@@ -1,8 +1,8 @@
 //! The system calls of the own process, seen below the symbols.
 //!
-//! [`install`] looks for system call instructions in the code that the dynamic linker has loaded, and replaces those
-//! that can concern the caller by jumps. From then on such a call first comes to [`Rules::ask`], which says what
-//! becomes of it. `docs/SYSTEM-CALLS.md` compares this with other techniques and says what it does not reach.
+//! [`install`] finds system call instructions in the code that the dynamic linker has loaded, and replaces those
+//! that can concern the caller by jumps. From then on such a call first comes to [`Rules::ask`], which decides what
+//! becomes of it. `docs/SYSTEM-CALLS.md` compares this with other techniques and lists what it does not reach.
 //!
 //! [`spread_net`] catches what is not rewritten, code that is loaded later included.
 //!
@@ -56,17 +56,17 @@ pub unsafe fn install(rules: &Rules, skip: fn(&str) -> bool) -> Report {
     let mut report = Report::default();
     for object in objects::loaded().iter().filter(|object| !skip(&object.path)) {
         for code in &object.code {
-            // SAFETY: the dynamic linker says that this range is mapped and executable; nobody unmaps it meanwhile.
+            // SAFETY: by the dynamic linker, this range is mapped and executable; nothing unmaps it meanwhile.
             let bytes = unsafe { code.bytes() };
-            let looked =
-                sites::look(bytes, code.start, &object.functions, |number| (rules.class_of)(number) != Class::Pass);
-            report.of_no_concern += looked.of_no_concern;
-            report.left.extend(looked.left.iter().map(|(at, reason)| (object.path.clone(), *at, *reason)));
+            let scan =
+                sites::scan(bytes, code.start, &object.functions, |number| (rules.class_of)(number) != Class::Pass);
+            report.of_no_concern += scan.of_no_concern;
+            report.left.extend(scan.left.iter().map(|(at, reason)| (object.path.clone(), *at, *reason)));
             // SAFETY: the caller's promise; the sites are of this range.
-            match unsafe { patch::apply(code, &looked.sites, entry::address()) } {
-                Ok(()) => report.rewritten += looked.sites.len(),
+            match unsafe { patch::apply(code, &scan.sites, entry::address()) } {
+                Ok(()) => report.rewritten += scan.sites.len(),
                 Err(reason) => {
-                    let all = looked.sites.iter().map(|site| (object.path.clone(), site.call, reason));
+                    let all = scan.sites.iter().map(|site| (object.path.clone(), site.call, reason));
                     report.left.extend(all);
                 }
             }

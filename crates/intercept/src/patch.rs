@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 const PAGE: u64 = 4096;
 /// How far from the code stubs may be: a jump reaches 2 GiB, and code and stubs have a length.
 const REACH: u64 = 1 << 30;
-/// Distance between two places where room for stubs is looked for.
+/// Distance between two places that are tried as room for stubs.
 const STEP: u64 = 1 << 20;
 
 /// Makes the stubs of a range's sites and leads the sites there.

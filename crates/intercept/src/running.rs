@@ -89,7 +89,7 @@ fn behind(code: &[u8], call: usize) -> Option<usize> {
     (len <= BEHIND).then_some(len)
 }
 
-/// Whether anything that looks like a jump leads behind the first byte of what a jump at a call replaces.
+/// Whether anything of the form of a jump leads behind the first byte of what a jump at a call replaces.
 pub(crate) fn is_target(code: &[u8], call: usize) -> bool {
     let hit = call + 1..call + JUMP as usize;
     let near = code.iter().enumerate().take((call + 160).min(code.len())).skip(call.saturating_sub(160));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_files_are_told_from_others() {
+    fn mappings_of_files_are_distinguished_from_others() {
         let own = mapping(mapping as *const () as u64).unwrap();
         assert!(own.contains(&(mapping as *const () as u64)));
         let local = 0u8;

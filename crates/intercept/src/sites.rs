@@ -1,7 +1,7 @@
-//! Finds system call instructions that can be replaced by a jump. Pure: bytes in, places out.
+//! Scan for system call instructions that can be replaced by a jump. Pure: bytes in, places out.
 //!
 //! A jump takes five bytes, a system call instruction has two. So instructions beside it move into the stub with it.
-//! Code is decoded from the beginning of a function on, so that bytes which only look like a system call inside
+//! Code is decoded from the beginning of a function on, so that bytes which only equal a system call inside
 //! another instruction are none.
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess};
 use iced_x86::{OpKind, Register};
@@ -42,7 +42,7 @@ pub enum Reason {
 
 /// What is in a range of code.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct Found {
     /// What to rewrite.
     pub sites: Vec<Site>,
     /// System calls whose number concerns nobody.
@@ -60,9 +60,9 @@ struct Candidate {
     guarded: std::ops::Range<u64>,
 }
 
-/// Looks through code at an address, with the beginnings of its functions in order.
-pub(crate) fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(usize) -> bool) -> Looked {
-    let mut looked = Looked::default();
+/// Scans code at an address, with the beginnings of its functions in order.
+pub(crate) fn scan(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(usize) -> bool) -> Found {
+    let mut found = Found::default();
     let mut candidates = Vec::new();
     let mut done = base;
     for at in call_sites(code, base) {
@@ -71,11 +71,11 @@ pub(crate) fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(
         }
         let before = &code[..(at - base) as usize];
         if returns_from_signal(before) || loaded_number(before).is_some_and(|number| !concerns(number)) {
-            looked.of_no_concern += 1;
+            found.of_no_concern += 1;
             continue;
         }
         let Some((first, last)) = function(at, base + code.len() as u64, functions) else {
-            looked.left.push((at, Reason::NoFunction));
+            found.left.push((at, Reason::NoFunction));
             continue;
         };
         candidates.extend(in_function(code, base, first, last, functions));
@@ -88,12 +88,12 @@ pub(crate) fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(
             candidate.site = candidate.site.and_then(|site| check(site, |at| hit.contains(&at)));
         }
         match (candidate.number.is_some_and(|number| !concerns(number)), candidate.site) {
-            (true, _) => looked.of_no_concern += 1,
-            (false, Ok(site)) => looked.sites.push(site),
-            (false, Err(reason)) => looked.left.push((candidate.call, reason)),
+            (true, _) => found.of_no_concern += 1,
+            (false, Ok(site)) => found.sites.push(site),
+            (false, Err(reason)) => found.left.push((candidate.call, reason)),
         }
     }
-    looked
+    found
 }
 
 /// Where the two bytes of the instruction stand.
@@ -102,8 +102,8 @@ fn call_sites(code: &[u8], base: u64) -> Vec<u64> {
     pairs.filter(|(_, pair)| *pair == [0x0f, 0x05]).map(|(offset, _)| base + offset as u64).collect()
 }
 
-/// The number that the five bytes in front of a system call load, where they look so: nearly all of the C library's do,
-/// and need not be decoded.
+/// The number that the five bytes in front of a system call load, where they have that form. Nearly all of the C
+/// library's do, and need not be decoded.
 fn loaded_number(before: &[u8]) -> Option<usize> {
     match before {
         [.., 0xb8, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d]) as usize),
@@ -139,7 +139,7 @@ fn decode(code: &[u8], base: u64, first: u64, last: u64) -> Vec<Instruction> {
 fn in_function(code: &[u8], base: u64, first: u64, last: u64, functions: &[u64]) -> Vec<Candidate> {
     let all = decode(code, base, first, last);
     let own = targets(&all);
-    // Short jumps from the neighbours; far ones are looked for everywhere.
+    // Short jumps from the neighbours; far ones are searched everywhere.
     let near = |address: u64| function(address, base + code.len() as u64, functions);
     let neighbours = || [near(first.wrapping_sub(1)), near(last)].into_iter().flatten();
     let with_neighbours = std::cell::OnceCell::new();
@@ -181,7 +181,7 @@ fn candidate<'a>(
     Candidate { call, number: number.filter(|_| !switches), site, guarded: first + 1..last }
 }
 
-/// The number of the call at an index, where the instructions before it say it, and where they begin.
+/// The number of the call at an index, where the instructions before it load it, and where they begin.
 fn number(all: &[Instruction], index: usize, targets: &BTreeSet<u64>) -> (Option<usize>, u64) {
     let mut factory = InstructionInfoFactory::new();
     for at in (0..index).rev() {
@@ -253,10 +253,10 @@ pub(crate) fn does_the_same_elsewhere(one: &Instruction) -> bool {
 fn can_move(before: &[Instruction], behind: &[Instruction]) -> bool {
     let is_padding = |one: &Instruction| matches!(one.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
     let returns = behind.iter().position(|one| one.flow_control() == FlowControl::Return).unwrap_or(behind.len());
-    let (first, rest) = behind.split_at(returns);
+    let (first, others) = behind.split_at(returns);
     before.iter().all(does_the_same_elsewhere)
         && first.iter().all(does_the_same_elsewhere)
-        && rest.iter().skip(1).all(is_padding)
+        && others.iter().skip(1).all(is_padding)
 }
 
 /// Whether a jump with a distance of 32 bits ends with these two bytes of opcode (Intel SDM vol. 2: JMP, Jcc).

@@ -5,7 +5,7 @@
 //! A handler of a signal may interrupt what runs there. It runs on the thread's signal stack (sigaltstack(2)), as Go
 //! has it, and so do its own calls. Without one it is on the stack apart already, and its calls go on there.
 //!
-//! Nothing says that a thread is on the stack apart but its stack pointer: so a child that shares its parent's memory
+//! Only its stack pointer shows that a thread is on the stack apart. So a child that shares its parent's memory
 //! and never returns (`vfork`, then an exec) leaves nothing behind.
 use crate::entry::{self, Ask, Call, Rules, Verdict};
 use libc::{c_long, c_void, pthread_key_t, stack_t};
@@ -37,7 +37,7 @@ unsafe extern "C" {
     fn toe_intercept_apart_words() -> *mut Words;
 }
 
-/// Who is asked behind [`ask`].
+/// The handler behind [`ask`].
 static NEXT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Its value is where a thread's stack begins; at the thread's end the C library hands it to [`end`].
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
@@ -59,7 +59,7 @@ std::arch::global_asm!(
     no_memory = const libc::ENOMEM,
 );
 
-/// From now on, who is asked has a stack apart. Behind [`entry::set`].
+/// From now on, the handler has a stack apart. Behind [`entry::set`].
 pub(crate) fn set(rules: &Rules) {
     let mut key: pthread_key_t = 0;
     // SAFETY: a local place, and a function that lives as long as the process.

@@ -27,7 +27,7 @@ struct Own {
 
 const _: () = assert!(offset_of!(Own, program_fs) == 16 && offset_of!(Own, stack) == 24);
 const _: () = assert!(offset_of!(Own, stack_high) == 40 && offset_of!(Own, leave) == 48);
-/// What the selector says (prctl(2), `PR_SET_SYSCALL_USER_DISPATCH`): calls are not caught, or are.
+/// Values of the selector (prctl(2), `PR_SET_SYSCALL_USER_DISPATCH`): calls are not caught, or are.
 const LIBRARY: u8 = 0;
 const PROGRAM: u8 = 1;
 /// Where the selector is.
@@ -121,7 +121,7 @@ pub unsafe fn leave() -> ! {
 }
 
 /// Runs another program in a child that shares its parent's memory; returns where it cannot. The child never comes back
-/// to the program's code then, and the parent goes on there: the selector they share has to say so.
+/// to the program's code then, and the parent goes on there: the selector that they share has to have that.
 ///
 /// # Safety
 /// Within [`crate::Ask`], on a thread that is in [`run`], in such a child.

@@ -41,7 +41,7 @@ extern "C" fn ask(call: &mut Call) -> Verdict {
 
 /// Changes all vector registers that a C function may change.
 fn spoil_registers() {
-    // SAFETY: says what it changes.
+    // SAFETY: it declares what it changes.
     unsafe {
         asm!("pcmpeqd xmm0, xmm0", "movdqa xmm7, xmm0", "movdqa xmm15, xmm0",
             out("xmm0") _, out("xmm7") _, out("xmm15") _);
@@ -71,7 +71,7 @@ fn main() {
     assert!(report.rewritten > 10 && report.of_no_concern > 100, "{report:x?}");
     let checks: [fn(); 7] = [
         the_c_library_and_inline_assembly_are_seen,
-        descriptors_are_told_apart,
+        descriptors_are_distinguished,
         registers_flags_and_the_red_zone_stay,
         children_and_threads_run,
         a_signal_handler_on_a_small_stack_calls,
@@ -79,7 +79,7 @@ fn main() {
         speed,
     ];
     checks.iter().for_each(|check| check());
-    // As the usual harness says it, for those who count.
+    // As the usual harness prints it, for scripts that count.
     println!("test result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out", checks.len());
 }
 
@@ -94,7 +94,7 @@ fn the_c_library_and_inline_assembly_are_seen() {
     }
 }
 
-fn descriptors_are_told_apart() {
+fn descriptors_are_distinguished() {
     DESCRIPTORS[OURS as usize].store(1, Relaxed);
     let mut byte = 0u8;
     // SAFETY: a local buffer.
@@ -130,8 +130,8 @@ fn registers_flags_and_the_red_zone_stay() {
     for first in [0, 1] {
         let (mut after, mut vectors) = ([0u64; SEEDS], [0u64; 4]);
         let (zone, flags): (u64, u64);
-        // SAFETY: a call that reads no arguments; what is changed is said; the red zone below this function's frame is
-        // used within the assembly only, without a push in between.
+        // SAFETY: a call that reads no arguments; what is changed is declared; the red zone below this function's frame
+        // is used within the assembly only, without a push in between.
         unsafe {
             asm!(
                 "push rbx", "push rbp", "sub rsp, 256", "mov [rsp + 16], {vectors}", "mov [rsp + 24], {after}",

@@ -42,7 +42,7 @@ mod tests {
             let grown = realloc(one, 50_000).cast::<u8>();
             assert!(!buffers::holds(grown.cast()) && (0..10_000).all(|at| *grown.add(at) == 9));
             let array = reallocarray(two, 3, 5);
-            // The compiler takes what an allocator of this name returns for memory, and leaves the look out.
+            // The compiler takes what an allocator of this name returns for memory, and leaves the check out.
             let beyond = std::hint::black_box(reallocarray(memalign(4096, 1), usize::MAX, 2));
             assert!(!buffers::holds(array) && beyond.is_null());
             assert_eq!(posix_memalign(&raw mut one, 4097, 1), libc::EINVAL);

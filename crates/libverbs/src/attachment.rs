@@ -33,7 +33,7 @@ pub(crate) struct Attachment {
     /// The daemon sleeps on it.
     pub(crate) bell: Doorbell,
     pipes: Vec<Lock<SendPipe>>,
-    /// Who attached: a child of it has nothing to ask.
+    /// The process that attached: a child of it has no connection to the daemon.
     process: u32,
 }
 
@@ -193,7 +193,7 @@ impl Control {
     }
 }
 
-/// What an environment variable says, where it says something.
+/// The value of an environment variable, where it is set and not empty.
 fn named(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|name| !name.is_empty())
 }

@@ -98,9 +98,9 @@ fn add_inline<'a>(
         len = end;
     }
     first.inline = len as u32;
-    let (head, rest) = bytes[..len].split_at(len.min(INLINE_FIRST));
+    let (head, remaining) = bytes[..len].split_at(len.min(INLINE_FIRST));
     fill(&mut first.words, head);
-    for (element, chunk) in into[1..].iter_mut().zip(rest.chunks(INLINE_NEXT)) {
+    for (element, chunk) in into[1..].iter_mut().zip(remaining.chunks(INLINE_NEXT)) {
         fill(element, chunk);
     }
     Ok(())
@@ -199,8 +199,8 @@ mod tests {
             let count = elements(&mut first(SendOpcode::Write), payload, BOUNDS, &mut into).unwrap();
             let read = SendElement::decode(&into[0]).unwrap();
             assert_eq!((read.inline as usize, read.pieces, count), (len, 0, 1 + read.more as usize));
-            let rest = into[1..count].iter().flat_map(|element| element[..7].to_vec());
-            let copy: Vec<u8> = read.words.into_iter().chain(rest).flat_map(u64::to_ne_bytes).take(len).collect();
+            let following = into[1..count].iter().flat_map(|element| element[..7].to_vec());
+            let copy: Vec<u8> = read.words.into_iter().chain(following).flat_map(u64::to_ne_bytes).take(len).collect();
             assert_eq!(copy, bytes[..len]);
         }
         let too_much = Payload::<std::iter::Empty<Piece>, _>::Inline([&bytes[..], &bytes[..1]].into_iter());

@@ -12,7 +12,7 @@ const CHANNEL_ADAPTER: c_int = 1;
 /// `IBV_TRANSPORT_IB`.
 const TRANSPORT_IB: c_int = 0;
 
-/// A device as programs see it. Providers' libraries look behind the public structure (`verbs_device::ops`), to see
+/// A device as programs see it. Providers' libraries read behind the public structure (`verbs_device::ops`), to see
 /// whether a device is theirs: there are zeros.
 #[repr(C)]
 struct Device {
@@ -20,7 +20,7 @@ struct Device {
     behind: [u64; 64],
 }
 
-/// A device that was found when the process looked first. The pointer is of one that is never freed.
+/// A device of the process's first search. The pointer is of one that is never freed.
 struct Found {
     public: *mut IbvDevice,
     stated: attach::Device,

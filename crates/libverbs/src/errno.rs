@@ -24,7 +24,7 @@ pub(crate) fn pointer<T>(made: Result<*mut T>) -> *mut T {
     })
 }
 
-/// 0, or the error number, which is in `errno` as well: some programs look there.
+/// 0, or the error number, which is in `errno` as well: some programs read it there.
 pub(crate) fn number(done: Result<()>) -> c_int {
     done.err().inspect(|number| set(*number)).unwrap_or(0)
 }

@@ -42,7 +42,7 @@ pub(crate) fn with_functions(base: IbvCq) -> IbvCqEx {
 /// `cq` is a queue of the program's, whose lock this thread holds.
 unsafe fn show(cq: *mut IbvCqEx, polled: &mut Polled, ended: &Ended) {
     polled.current = Some(ended.completion);
-    // SAFETY: as the caller guarantees; only who holds the lock writes these members.
+    // SAFETY: as the caller guarantees; only the holder of the lock writes these members.
     unsafe {
         (*cq).status = ended.completion.status.code().into();
         (*cq).wr_id = ended.id;

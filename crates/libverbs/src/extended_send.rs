@@ -78,12 +78,12 @@ fn post(qp: &Qp, building: &Building) -> Result<()> {
         let number = qp.queues.send.next()?;
         let mut first = verbs::SendElement::decode(&elements[0]).ok_or(libc::EINVAL)?;
         first.number = number;
-        let (these, rest) = elements.split_at(1 + usize::from(first.more));
+        let (these, following) = elements.split_at(1 + usize::from(first.more));
         reserve(&qp.attachment, &mut pipe, these.len())?;
         qp.queues.send.post(number, *id);
         pipe.producer.push(first.encode()).map_err(|_| libc::EIO)?;
         these[1..].iter().try_for_each(|element| pipe.producer.push(*element)).map_err(|_| libc::EIO)?;
-        elements = rest;
+        elements = following;
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ unsafe fn begin(qp: Q, opcode: SendOpcode, fill: impl FnOnce(&mut verbs::SendEle
     close(of, &mut building);
     match first(of, opcode, flags) {
         Ok(mut first) => {
-            // Whether it is inline, the call says that sets the payload.
+            // The call that sets the payload has whether it is inline.
             first.flags.0 &= !SendFlags::INLINE.0;
             fill(&mut first);
             building.ids.push(id);

@@ -38,7 +38,7 @@ struct Spec {
 const OF_ETHERNET: Spec =
     Spec { layer: Layer::Ethernet, values_at: 6, masks_at: 22, members: &[(0, 6, 0), (6, 6, 6), (12, 2, 12)] };
 const OF_IPV4: Spec = Spec { layer: Layer::Ipv4, values_at: 8, masks_at: 16, members: &[(0, 4, 12), (4, 4, 16)] };
-/// Protocol, type of service and time to live as well; flags are bits of a byte, and are looked at below.
+/// Protocol, type of service and time to live as well; flags are bits of a byte, and are checked below.
 const OF_IPV4_MORE: Spec = Spec {
     layer: Layer::Ipv4,
     values_at: 8,
@@ -54,7 +54,7 @@ const OF_IPV6: Spec = Spec {
 const fn of_ports(layer: Layer) -> Spec {
     Spec { layer, values_at: 6, masks_at: 10, members: &[(0, 2, 2), (2, 2, 0)] }
 }
-/// Members that no rule here looks at: where their mask has bits, the specification is refused. The VLAN tag, the flags
+/// Members that no rule here matches: where their mask has bits, the specification is refused. The VLAN tag, the flags
 /// of IPv4; of IPv6 the flow label and the traffic class, whose bits cross bytes.
 const NOT_OFFERED: [(u32, usize, usize); 4] = [(ETHERNET, 36, 2), (IPV4_MORE, 31, 1), (IPV6, 80, 4), (IPV6, 85, 1)];
 
@@ -115,8 +115,8 @@ fn fields(mut specs: &[u8], count: u8) -> Result<Vec<Field>> {
     let mut fields = Vec::new();
     for _ in 0..count {
         let (head, size) = head(specs).ok_or(libc::EINVAL)?;
-        let (spec, rest) = specs.split_at_checked(size).ok_or(libc::EINVAL)?;
-        specs = rest;
+        let (spec, remaining) = specs.split_at_checked(size).ok_or(libc::EINVAL)?;
+        specs = remaining;
         let of = match head {
             ETHERNET => OF_ETHERNET,
             IPV4 => OF_IPV4,

@@ -115,7 +115,7 @@ unsafe extern "C" fn ibv_init_ah_from_wc(
 /// The path back to the sender of a datagram.
 ///
 /// # Safety
-/// `header` has 40 bytes where the completion says so.
+/// `header` has 40 bytes where the completion has that flag.
 unsafe fn back(completion: &IbvWc, header: *mut IbvGrh, gids: &[Gid]) -> Result<AddressVector> {
     if completion.wc_flags & WITH_GRH == 0 {
         return Err(libc::EINVAL);

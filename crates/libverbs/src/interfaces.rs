@@ -59,7 +59,7 @@ unsafe extern "C" fn getifaddrs(into: *mut *mut ifaddrs) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
-    let mut rest = list;
+    let mut remaining = list;
     let is_ours = {
         let mut out = out();
         let at = out.iter().position(|entry| *entry == list.addr());
@@ -67,10 +67,10 @@ unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     };
     if is_ours {
         // SAFETY: `entry` made it, and it is used no more.
-        rest = unsafe { Box::from_raw(list.cast::<Entry>()) }.public.ifa_next;
+        remaining = unsafe { Box::from_raw(list.cast::<Entry>()) }.public.ifa_next;
     }
-    if !rest.is_null() {
-        next!(c"freeifaddrs", fn(*mut ifaddrs), rest);
+    if !remaining.is_null() {
+        next!(c"freeifaddrs", fn(*mut ifaddrs), remaining);
     }
 }
 

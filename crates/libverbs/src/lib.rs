@@ -7,12 +7,12 @@
 //! From the outside in. What programs call: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`,
 //! `post`, `extended_send`, `shared_receive`, `events`, `region`, `window`, `handle`, `channel`, `domain`.
 //! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
-//! Where programs look for a device: `nodes`, `place`, `interfaces`.
+//! Where programs search for a device: `nodes`, `place`, `interfaces`.
 //! Memory that the data-path can map: `allocator`. What stands behind it: `completion_queue`, `queue_pair`,
 //! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `errno`.
 //!
 //! What a program passes is checked where C could not express it. A pointer is believed, as by every C library: the
-//! `SAFETY` comments say which call gave it out.
+//! `SAFETY` comments name the call that gave it out.
 
 mod abi;
 mod allocator;

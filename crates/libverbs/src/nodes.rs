@@ -1,4 +1,4 @@
-//! The devices' nodes in `/dev/infiniband`: programs look whether they are there before they open a device (UCX,
+//! The devices' nodes in `/dev/infiniband`: programs check whether they are there before they open a device (UCX,
 //! Mooncake). There are none, so the C library's functions that ask for it are answered here. Opening the node fails as
 //! ever: this library opens none.
 use crate::device;
@@ -10,7 +10,7 @@ use std::ffi::CStr;
 
 const FOLDER: &CStr = c"/dev/infiniband";
 const NODE: &str = "/uverbs";
-/// Who may do what with a node, and with the folder: everybody, as with udev's rules.
+/// Access rights of a node, and of the folder: all users, as with udev's rules.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 const FOLDER_MODE: mode_t = libc::S_IFDIR | 0o755;
 
@@ -96,7 +96,7 @@ asked! {
     lstat64 c"lstat64"
 }
 
-/// The same of programs that were built with a C library before 2.33: it had one `stat`, and `version` said which
+/// The same of programs that were built with a C library before 2.33: it had one `stat`, and `version` had which
 /// (Mooncake's package of PyPI). There were the kernel's, 0, and the library's own, 1, which are the same here.
 macro_rules! asked_before {
     ($($name:ident $now:ident)+) => {

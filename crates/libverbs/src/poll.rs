@@ -10,11 +10,11 @@ use verbs::{Completion, CompletionFlags};
 /// Of the polls that find nothing, each such one yields: program, peer and daemon may share two cores, and then
 /// whoever is to complete something waits for this core.
 const YIELDS_EACH: u32 = 8;
-/// Where others want the core, it sleeps so long instead: who sleeps is not put behind them.
+/// Under contention, it sleeps so long instead: a sleeping thread is not queued behind the others.
 const NAP: Duration = Duration::from_micros(20);
 static CONTENTION: Contention = Contention::new();
-/// And each such one looks whether the daemon is still there.
-const LOOKS_EACH: u32 = 1 << 16;
+/// And each such one checks whether the daemon is still there.
+const POLLS_A_CHECK: u32 = 1 << 16;
 
 /// `ibv_poll_cq`: how many completions were taken; -1 where the daemon has gone.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut IbvCq, most: c_int, into: *mut IbvWc) -> c_int {
@@ -43,7 +43,7 @@ pub(crate) fn is_over(cq: &Cq, empty: u32) -> bool {
     if empty % YIELDS_EACH == 0 {
         give_way();
     }
-    empty % LOOKS_EACH == 0 && !cq.attachment.is_alive()
+    empty % POLLS_A_CHECK == 0 && !cq.attachment.is_alive()
 }
 
 /// Lets others have the core for a moment.

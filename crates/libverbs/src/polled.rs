@@ -25,7 +25,7 @@ pub(crate) struct Polled {
 
 /// A completion and the program's name for its work request.
 pub(crate) struct Ended {
-    /// What the daemon says.
+    /// The daemon's completion.
     pub(crate) completion: Completion,
     /// `wr_id`.
     pub(crate) id: u64,

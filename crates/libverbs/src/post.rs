@@ -12,8 +12,8 @@ use verbs::{Datagram, QP_MASK, QpKind, SendElement, SendFlags, SendOpcode};
 
 /// Yields until a send pipe that stays full is given up, unless the daemon has gone before.
 const MOST_YIELDS: u32 = 1 << 20;
-/// Each such yield looks whether the daemon is still there.
-const LOOKS_EACH: u32 = 1 << 10;
+/// Each such yield checks whether the daemon is still there.
+const YIELDS_A_CHECK: u32 = 1 << 10;
 
 /// `IBV_SEND_IP_CSUM`.
 const IP_CHECKSUM: libc::c_uint = 1 << 4;
@@ -111,7 +111,7 @@ unsafe fn local(request: &IbvSendWr, first: &mut SendElement) -> Result<()> {
 
 /// The first element of a work request, without number, target and payload.
 pub(crate) fn first(qp: &Qp, opcode: SendOpcode, flags: libc::c_uint) -> Result<SendElement> {
-    // Nobody looks at these checksums here; in frames of raw packets they are the program's.
+    // These checksums are not checked here; in frames of raw packets they are the program's.
     if matches!(qp.kind, QpKind::RawPacket) && (flags & IP_CHECKSUM != 0 || opcode != SendOpcode::Send) {
         return Err(libc::EINVAL);
     }
@@ -182,13 +182,13 @@ pub(crate) fn reserve(attachment: &Attachment, pipe: &mut SendPipe, count: usize
 
 #[cold]
 fn wait_for_room(attachment: &Attachment, pipe: &mut SendPipe, count: u32) -> Result<()> {
-    for turn in 1..MOST_YIELDS {
+    for yields in 1..MOST_YIELDS {
         attachment.bell.ring();
         std::thread::yield_now();
         if pipe.producer.reserve(count).is_ok() {
             return Ok(());
         }
-        if turn % LOOKS_EACH == 0 && !attachment.is_alive() {
+        if yields % YIELDS_A_CHECK == 0 && !attachment.is_alive() {
             return Err(libc::EIO);
         }
     }

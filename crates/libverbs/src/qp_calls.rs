@@ -1,4 +1,4 @@
-//! Queue pairs: made, changed, looked at, ended.
+//! Queue pairs: created, modified, queried, destroyed.
 use crate::abi::{IbvContext, IbvEce, IbvGid, IbvPd, IbvQp, IbvQpAttr, IbvQpInitAttr, IbvQpInitAttrEx};
 use crate::attachment::Attachment;
 use crate::attributes;

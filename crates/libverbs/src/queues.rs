@@ -19,7 +19,7 @@ pub(crate) struct Queues {
     pub(crate) receive: Option<Arc<ReceiveQueue>>,
 }
 
-/// Work requests of a send queue. Who posts holds the lock of the send pipe, who polls that of the completion queue.
+/// Work requests of a send queue. Posting holds the lock of the send pipe, polling that of the completion queue.
 pub(crate) struct SendQueue {
     /// `wr_id`s by the work request's number; as many as a power of two.
     ids: Box<[AtomicU64]>,

@@ -216,7 +216,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     }
 }
 
-/// Posts a list of receive work requests; at the first that cannot be posted, says which it was.
+/// Posts a list of receive work requests; returns the first that cannot be posted.
 ///
 /// # Safety
 /// The list and its scatter-gather lists are valid, and `bad` is a place for a pointer or null.

@@ -11,7 +11,7 @@ const DONE: c_int = 0;
 const NO_MEMORY: c_int = -4;
 const WRONG: c_int = -5;
 
-/// The status. `len` is rounded up to pages; `address` has a wish, where `flags` (of `mmap`) say so.
+/// The status. `len` is rounded up to pages; `address` has a wish, where `flags` (of `mmap`) have `MAP_FIXED`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ucs_mmap_alloc(
     len: *mut size_t,

@@ -1,5 +1,5 @@
 //! A program that registers memory of every kind, for the tests: it obeys what comes over a socket. Meanwhile threads
-//! of its own write the bytes directly before and behind each region, and look whether what they wrote stays.
+//! of its own write the bytes directly before and behind each region, and check whether what they wrote stays.
 //!
 //! `registrant SOCKET`. A command is a line of words; each has one answer.
 use memory::{Registrar, Rights};
@@ -145,7 +145,7 @@ fn areas(stack: usize, thread_stack: usize) -> Vec<Area> {
     found
 }
 
-/// Writes a byte and looks whether it stays, for ever: somebody who writes back a whole page loses some.
+/// Writes a byte and checks whether it stays, for ever: writing back a whole page would lose some.
 fn write_beside(places: Vec<usize>) {
     for round in 1u64.. {
         let byte = round as u8;
@@ -347,13 +347,13 @@ pub(crate) fn main() {
     let path = arguments.next().expect("registrant SOCKET [quiet]");
     let quiet = arguments.next().is_some();
     let mut stack = [3u8; AREA];
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let mut stack = [5u8; AREA];
-        tell.send(stack.as_mut_ptr() as usize).expect("the program waits");
+        sender.send(stack.as_mut_ptr() as usize).expect("the program waits");
         thread::sleep(std::time::Duration::from_secs(3600));
     });
-    let thread_stack = told.recv().expect("the thread's stack");
+    let thread_stack = receiver.recv().expect("the thread's stack");
     let areas = areas(stack.as_mut_ptr() as usize, thread_stack);
     if !quiet {
         start_neighbours(&areas);

@@ -12,7 +12,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Adds a queue. [`Devices::poll`] looks at it from the next time on.
+    /// Adds a queue. [`Devices::poll`] includes it from the next time on.
     pub fn add(&self, queue: &Arc<DmaQueue>) {
         self.queues().push(Arc::clone(queue));
         self.some.store(true, Release);
@@ -35,7 +35,7 @@ impl Devices {
         self.queues().iter().map(|queue| queue.poll(now)).sum()
     }
 
-    /// Rings for what was ordered since the last look.
+    /// Rings for what was ordered since the last poll.
     pub fn flush(&self) {
         if self.some.load(Acquire) {
             self.queues().iter().for_each(|queue| queue.flush());

@@ -3,7 +3,7 @@ use std::fmt;
 use std::io;
 
 /// Why an access was not made. A transport answers with its own status: verbs with a local protection error, a local
-/// access error or a remote access error, by who asked (docs/REGISTERED-MEMORY.md has the table).
+/// access error or a remote access error, by the requester (docs/REGISTERED-MEMORY.md has the table).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// No region has this key, or it belongs to another protection domain, or it has been deregistered.
@@ -46,7 +46,7 @@ impl std::error::Error for Fault {}
 /// Why memory was not registered.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The program asks for something that makes no sense; the sentence says what.
+    /// The program asks for something that makes no sense; the sentence names it.
     Invalid(&'static str),
     /// A part of the range is not mapped, or not mapped for the access that is to be granted.
     NotMapped {

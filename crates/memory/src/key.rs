@@ -4,7 +4,7 @@ use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 use std::io;
 
-/// Names a region. Who has not been given it finds it by trying 2^31 times on average.
+/// Names a region. Guessing it takes 2^31 attempts on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Key(pub u32);

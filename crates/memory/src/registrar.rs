@@ -31,7 +31,7 @@ impl Registrar {
     /// What the data-path needs once, before the first region: see [`crate::AddressSpace`]. To be sent and closed: a
     /// child that gives up rights after fork would inherit the right to write its parent's memory.
     ///
-    /// Refused with `EACCES` where the process may not be looked into (`PR_SET_DUMPABLE` 0: it was started with another
+    /// Refused with `EACCES` where the process may not be inspected (`PR_SET_DUMPABLE` 0: it was started with another
     /// user's rights, for example), and where there is no /proc.
     pub fn address_space(&self) -> Result<OwnedFd, Refusal> {
         self.is_this_process()?;
@@ -132,7 +132,7 @@ fn descriptor_of(file: (u32, u32, u64), write: bool) -> Option<OwnedFd> {
     let mut entries = RawDir::new(&folder, &mut room);
     while let Some(Ok(entry)) = entries.next() {
         let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // SAFETY: used at once, to look and to copy. Another thread may close it meanwhile: then looking fails, or it
+        // SAFETY: used at once, to inspect and to copy. Another thread may close it meanwhile: then that fails, or it
         // is another file, which `is` finds out of the copy.
         let candidate = unsafe { BorrowedFd::borrow_raw(number) };
         let is = |fd: BorrowedFd<'_>| {

@@ -102,7 +102,7 @@ impl MemoryTable {
     }
 
     /// Registers what a program describes; `files` are the descriptors that came with it, `space` what the program
-    /// handed over before. Checks everything. Looks at the descriptors, and so may wait for the program
+    /// handed over before. Checks everything. Reads the descriptors, and so may wait for the program
     /// ([`AddressSpace::from_fd`]).
     pub fn register(
         &self,
@@ -116,7 +116,7 @@ impl MemoryTable {
     }
 
     /// Registers `len` bytes of a device's memory, from an address of the device's on: which addresses there are, its
-    /// server knows.
+    /// server has.
     pub fn register_device(
         &self,
         domain: Domain,
@@ -144,7 +144,7 @@ impl MemoryTable {
         let slot = free.swap_remove(keys.draw(last + 1)) as usize;
         let key = keys.next(slot, &mut generations[slot]);
         usage.entry(domain).or_default().keys.push(key);
-        // Free slots have no readers that stay: whoever looks there with a stale key leaves at once.
+        // Free slots have no readers that stay: an access there with a stale key ends at once.
         *self.slots[slot].entry.write().unwrap_or_else(PoisonError::into_inner) = Some(Entry { key, domain, region });
         self.slots[slot].revoked.store(false, SeqCst);
         Ok(key)
@@ -167,7 +167,7 @@ impl MemoryTable {
         Ok(lease)
     }
 
-    /// Begins to deregister: from now on no access begins. The region is gone once [`MemoryTable::finish`] says so.
+    /// Begins to deregister: from now on no access begins. The region is gone once [`MemoryTable::finish`] reports it.
     pub fn revoke(&self, domain: Domain, key: Key) -> Result<(), Fault> {
         let ledger = self.ledger();
         if !ledger.usage.get(&domain).is_some_and(|usage| usage.keys.contains(&key)) {
@@ -371,7 +371,7 @@ impl Lease<'_> {
         self.held.as_ref().is_some_and(|entry| entry.region.queue().is_some())
     }
 
-    /// Starts to write from offset `at` on, and returns what says when it has ended. Deregistration is not finished
+    /// Starts to write from offset `at` on, and returns a handle that reports its end. Deregistration is not finished
     /// before. Memory that is no device's is written at once, and then there is nothing to wait for.
     #[inline]
     pub fn start_write(&self, at: u64, from: &[u8]) -> Result<Option<Arc<Transfer>>, Fault> {

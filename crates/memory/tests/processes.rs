@@ -461,11 +461,11 @@ fn an_untrue_description_reaches_nothing_else() {
 /// What the ways cost, beside a copy between two buffers of this process. Printed, not judged: `cargo test --release -p
 /// memory --test processes -- --ignored --nocapture cost`.
 #[test]
-#[ignore = "it measures, and wants the machine for itself"]
+#[ignore = "it measures, and needs the machine for itself"]
 fn cost() {
     const ROOM: usize = 8 << 20;
     // Short and many: the best ones are those that nobody else disturbed.
-    const TURNS: usize = 300;
+    const ROUNDS: usize = 300;
     let mut program = Program::start(true);
     let regions = ["large", "transparent-huge", "large-sealed"].map(|area| {
         let room = if area == "transparent-huge" { 2 << 20 } else { ROOM };
@@ -474,28 +474,28 @@ fn cost() {
     let (mut buffer, from) = (vec![1u8; ROOM], vec![2u8; ROOM]);
     println!("{:>8} {:>10}   ns a call: write, read by way (and as a multiple of the copy)", "bytes", "copy");
     for len in [8usize, 64, 1024, 4096, 16_384, 65_536, 1 << 20] {
-        let turns = (256usize << 10).div_ceil(len).min(50);
-        let at = |turn: usize, room: usize| turn * 5 * len.max(64) % (room - len - 4096) / 64 * 64;
+        let rounds = (256usize << 10).div_ceil(len).min(50);
+        let at = |round: usize, room: usize| round * 5 * len.max(64) % (room - len - 4096) / 64 * 64;
         let time = |body: &mut dyn FnMut(usize)| {
             let began = Instant::now();
-            (0..turns).for_each(body);
-            began.elapsed().as_nanos() as f64 / turns as f64
+            (0..rounds).for_each(body);
+            began.elapsed().as_nanos() as f64 / rounds as f64
         };
         let mut best = [f64::MAX; 7];
-        for _ in 0..TURNS {
-            let copied = time(&mut |turn| {
-                let (to, from) = (&mut buffer[at(turn, ROOM)..][..len], &from[at(turn, ROOM)..][..len]);
+        for _ in 0..ROUNDS {
+            let copied = time(&mut |round| {
+                let (to, from) = (&mut buffer[at(round, ROOM)..][..len], &from[at(round, ROOM)..][..len]);
                 to.copy_from_slice(std::hint::black_box(from));
             });
             best[0] = best[0].min(copied);
             for (index, (_, key, room)) in regions.iter().enumerate() {
-                let written = time(&mut |turn| {
-                    let at = at(turn, *room);
+                let written = time(&mut |round| {
+                    let at = at(round, *room);
                     let lease = program.table.open(US, *key, Access::RemoteWrite).unwrap();
                     lease.write(at as u64, &from[at..at + len]).unwrap();
                 });
-                let read = time(&mut |turn| {
-                    let at = at(turn, *room);
+                let read = time(&mut |round| {
+                    let at = at(round, *room);
                     let lease = program.table.open(US, *key, Access::RemoteRead).unwrap();
                     lease.read(at as u64, &mut buffer[at..at + len]).unwrap();
                 });

@@ -2,7 +2,7 @@
 //! SmartNS, section 3.5 and table 2.
 use crate::dma::{Ended, Host, Lane, Operation, Submitted, Whose};
 use crate::library::{Entry, register_opcode};
-use crate::limits::{OUTSTANDING_DMA, RESPONSE_BYTES, TURN};
+use crate::limits::{OUTSTANDING_DMA, RESPONSE_BYTES, WAITS_A_QUANTUM};
 use crate::status::now;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -116,7 +116,7 @@ pub(crate) struct Call {
     coroutine: Option<Coroutine<(), (), c_int, DefaultStack>>,
     /// Made by a box, and this call's alone; the function has the pointer, too.
     state: NonNull<State>,
-    /// The function, which is kept as long as it runs.
+    /// The function, which lives as long as it runs.
     pub(crate) entry: Entry,
 }
 
@@ -147,7 +147,7 @@ impl Call {
         let state = NonNull::from(Box::leak(state));
         let function = entry.function;
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            // SAFETY: the state is kept as long as the coroutine, and is used by this thread only.
+            // SAFETY: the state lives as long as the coroutine, and is used by this thread only.
             unsafe { state.as_ref() }.yielder.set(yielder);
             // SAFETY: include/offload.h: a function of this type, which may use the context until it returns.
             unsafe { function(state.as_ptr().cast()) }
@@ -156,7 +156,7 @@ impl Call {
     }
 
     fn state(&self) -> &State {
-        // SAFETY: it is kept as long as the call.
+        // SAFETY: it lives as long as the call.
         unsafe { self.state.as_ref() }
     }
 
@@ -257,11 +257,11 @@ impl State {
         }
     }
 
-    /// Counts a wait; every so many, others have their turn, and the time is looked at.
-    fn take_turns(&self) {
+    /// Counts a wait; every so many, others run, and the time is read.
+    fn count_wait(&self) {
         let waits = self.waits.get().wrapping_add(1);
         self.waits.set(waits);
-        if waits % TURN == 0 {
+        if waits % WAITS_A_QUANTUM == 0 {
             self.suspend(if self.is_over() { Suspended::Over } else { Suspended::No });
         }
     }
@@ -311,7 +311,7 @@ unsafe extern "C" fn submit_dma(
                 return -i64::from(libc::EAGAIN);
             }
             outstanding.push(Outstanding { id, result: None });
-            // SAFETY: as above; the call is kept until the operation's end was taken.
+            // SAFETY: as above; the call lives until the operation's end was taken.
             unsafe { state.lane.submit(&state.host, operation, Whose { call: state.place, id }) };
         }
     }
@@ -326,7 +326,7 @@ unsafe extern "C" fn wait_dma_finish(context: *mut Context, id: i64) -> c_int {
     if id < 0 {
         return id as c_int;
     }
-    state.take_turns();
+    state.count_wait();
     loop {
         let mut outstanding = state.outstanding.borrow_mut();
         let Some(place) = outstanding.iter().position(|of| of.id == id) else {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Names the socket of an offload engine.
 const SOCKET_VARIABLE: &str = "TOE_OFFLOAD";
 
-/// Where an engine has its socket, where nobody says otherwise.
+/// Where an engine has its socket by default.
 pub fn default_socket() -> PathBuf {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let own = || set("XDG_RUNTIME_DIR").map(|folder| folder.join("opentoe-offload.sock"));

@@ -78,7 +78,7 @@ fn supervise(arguments: Arguments) -> Result<(), String> {
         host: arguments.host,
         threads: arguments.threads as usize,
         call: Duration::from_millis(arguments.call_ms),
-        turn: Duration::from_millis(arguments.turn_ms),
+        quantum: Duration::from_millis(arguments.turn_ms),
         memory: arguments.memory << 20,
     };
     let socket = arguments.socket.unwrap_or_else(default_socket);

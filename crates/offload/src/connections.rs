@@ -59,7 +59,7 @@ impl Connections {
         Ok(Connections { device, threads, gone, wake, channel, domain, listeners, open })
     }
 
-    /// What is readable when [`Connections::look`] has something to do.
+    /// What is readable when [`Connections::poll`] has something to do.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.channel.pipe.as_fd(), self.wake.fd()].into_iter()
     }
@@ -68,7 +68,7 @@ impl Connections {
     ///
     /// # Errors
     /// The daemon has gone.
-    pub(crate) fn look(&mut self) -> io::Result<()> {
+    pub(crate) fn poll(&mut self) -> io::Result<()> {
         self.wake.awake();
         self.wake.going_to_sleep();
         self.take_back();
@@ -139,7 +139,7 @@ impl Connections {
         }
     }
 
-    fn accept(&mut self, id: Number, listener: Number, told: &Parameters) -> io::Result<()> {
+    fn accept(&mut self, id: Number, listener: Number, parameters: &Parameters) -> io::Result<()> {
         let host = Arc::clone(self.listeners.get(&listener).ok_or(io::ErrorKind::NotFound)?);
         let thread = (0..self.threads.len()).min_by_key(|at| self.threads[*at].links).unwrap_or(0);
         if self.threads[thread].links >= CONNECTIONS {
@@ -169,12 +169,12 @@ impl Connections {
         self.open.insert(id, Open { qp, thread, host, key, ends: false });
         self.threads[thread].links += 1;
         // Before the client is accepted: its first request may come at once.
-        self.threads[thread].tell(Message::Link(Box::new(link)));
-        self.make_ready(id, qp, told).inspect_err(|_| self.end(|open| open.qp == qp))
+        self.threads[thread].send(Message::Link(Box::new(link)));
+        self.make_ready(id, qp, parameters).inspect_err(|_| self.end(|open| open.qp == qp))
     }
 
     /// Takes a queue pair to the state ready to send, and accepts.
-    fn make_ready(&self, id: Number, qp: QpNumber, told: &Parameters) -> io::Result<()> {
+    fn make_ready(&self, id: Number, qp: QpNumber, parameters: &Parameters) -> io::Result<()> {
         for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
             let request = Control::Connections(Request::Attributes { id, state });
             let Answered::Attributes(attributes) = self.device.ask(&request, &[])?.0 else {
@@ -183,8 +183,8 @@ impl Connections {
             self.device.ask(&Control::ModifyQp { qp, attributes }, &[])?;
         }
         let parameters = Parameters {
-            responder_resources: told.responder_resources.min(READS),
-            initiator_depth: told.initiator_depth.min(READS),
+            responder_resources: parameters.responder_resources.min(READS),
+            initiator_depth: parameters.initiator_depth.min(READS),
             retries: RETRIES,
             rnr_retries: RETRIES,
             qp,
@@ -197,7 +197,7 @@ impl Connections {
     fn end(&mut self, which: impl Fn(&Open) -> bool) {
         for open in self.open.values_mut().filter(|open| !open.ends && which(open)) {
             open.ends = true;
-            self.threads[open.thread].tell(Message::End(open.qp));
+            self.threads[open.thread].send(Message::End(open.qp));
         }
     }
 

@@ -196,7 +196,7 @@ fn number(fault: Fault) -> i32 {
     }
 }
 
-/// Who submitted an operation.
+/// The submitter of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Whose {
     /// The place of the call in its thread's table.
@@ -211,7 +211,7 @@ struct Job {
     whose: Whose,
 }
 
-// SAFETY: the function's bytes are a call's, which is kept until the operation has ended.
+// SAFETY: the function's bytes are a call's, which lives until the operation has ended.
 unsafe impl Send for Job {}
 
 /// An operation that has ended: 0, or a negative error number.

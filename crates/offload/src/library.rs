@@ -50,7 +50,7 @@ unsafe impl Sync for Object {}
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: `dlopen` gave it, and nobody runs in it: its functions are kept with the library.
+        // SAFETY: `dlopen` gave it, and nothing runs in it: its functions live as long as the library.
         unsafe { libc::dlclose(self.0) };
     }
 }
@@ -89,7 +89,7 @@ impl Library {
     /// A sentence: it is no library of offload functions, or it refuses.
     pub(crate) fn load(name: String, number: u64, file: OwnedFd, calls: &'static Calls) -> Result<Library, String> {
         let (path, file) = fresh_path(file)?;
-        // SAFETY: a C string and flags. The object's constructors run: who may load may run code here.
+        // SAFETY: a C string and flags. The object's constructors run: the right to load is the right to run code here.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(format!("it cannot be loaded: {}", last_error().replace(&*path.to_string_lossy(), "it")));

@@ -17,7 +17,7 @@ pub(crate) const CALLS: usize = 256;
 /// Connections of a thread.
 pub(crate) const CONNECTIONS: usize = 128;
 /// Waits for DMA after which a call lets others run, also where nothing is to be waited for.
-pub(crate) const TURN: u32 = 64;
+pub(crate) const WAITS_A_QUANTUM: u32 = 64;
 /// Threads at most.
 pub const MOST_THREADS: usize = 64;
 /// Bytes of a library of functions at most.
@@ -39,7 +39,7 @@ pub struct Settings {
     /// A call that is not over after this is ended at its next wait.
     pub call: Duration,
     /// Where a function does not wait for so long, its process is ended.
-    pub turn: Duration,
+    pub quantum: Duration,
     /// Bytes of memory of its own that the process of the functions may have.
     pub memory: u64,
 }

@@ -28,12 +28,12 @@ const ROUNDS: u32 = 64;
 const AWAKE: Duration = Duration::from_micros(500);
 /// Of the rounds without work, each such one yields: the daemon, a client and this thread may share two cores.
 const YIELDS_EACH: u32 = 8;
-/// Where others want the core, it sleeps so long instead.
+/// Under contention, it sleeps so long instead.
 const NAP: Duration = Duration::from_micros(20);
 /// Completions that are taken in a round.
 const AT_ONCE: usize = 64;
-/// How often it looks for calls whose time is over while it sleeps.
-const LOOK: Duration = Duration::from_millis(20);
+/// Time between two polls for calls whose time is over, while it sleeps.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// To a thread.
 pub(crate) enum Message {
@@ -65,7 +65,7 @@ pub(crate) struct Thread {
 
 impl Thread {
     /// Sends it a message.
-    pub(crate) fn tell(&self, message: Message) {
+    pub(crate) fn send(&self, message: Message) {
         // It lives as long as the process.
         let _ = self.messages.send(message);
         self.wake.wake();
@@ -94,7 +94,7 @@ pub(crate) struct Runner {
     pub(crate) functions: Arc<RwLock<Functions>>,
     /// What it runs.
     pub(crate) status: Status,
-    /// Who looks at that.
+    /// The thread that watches that.
     pub(crate) watchdog: Arc<Watchdog>,
     /// DMA operations that are outstanding, of all threads.
     pub(crate) outstanding: Arc<AtomicU64>,
@@ -131,7 +131,7 @@ struct Work {
     waiting: VecDeque<Arrived>,
     stacks: Vec<DefaultStack>,
     rings: bool,
-    looked: u64,
+    polled_at: u64,
 }
 
 impl Runner {
@@ -152,7 +152,7 @@ impl Runner {
             waiting: VecDeque::new(),
             stacks: Vec::new(),
             rings: false,
-            looked: 0,
+            polled_at: 0,
         };
         let contention = Contention::new();
         let (mut idle, mut since) = (0u32, Instant::now());
@@ -184,7 +184,7 @@ fn give_way(contention: &Contention) {
 }
 
 impl Work {
-    /// Looks at everything once. Whether there was something.
+    /// Polls everything once. Whether there was something.
     fn round(&mut self) -> bool {
         let mut found = self.messages();
         for _ in 0..AT_ONCE {
@@ -240,7 +240,7 @@ impl Work {
     fn completed(&mut self, completion: &Completion) {
         let qp = completion.qp;
         if !self.links.contains_key(&qp) {
-            // The thread was notified of it before the client was accepted, but perhaps after it looked.
+            // The thread was notified of it before the client was accepted, but perhaps after its poll.
             self.messages();
         }
         let Some(link) = self.links.get_mut(&qp).filter(|link| !link.ends) else { return };
@@ -312,12 +312,12 @@ impl Work {
     /// Ends calls that wait and whose time is over.
     fn end_late_calls(&mut self) {
         let now = now();
-        if self.free.len() == CALLS || now < self.looked + LOOK.as_nanos() as u64 {
+        if self.free.len() == CALLS || now < self.polled_at + POLL_INTERVAL.as_nanos() as u64 {
             return;
         }
-        self.looked = now;
+        self.polled_at = now;
         for place in 0..CALLS {
-            // One that is ready looks at its time itself.
+            // One that is ready checks its time itself.
             let late = |running: &&mut Running| running.end.is_none() && running.call.deadline() < now;
             let Some(running) = self.running[place].as_mut().filter(late) else { continue };
             if !self.ready.contains(&place) {
@@ -371,9 +371,9 @@ impl Work {
                 PollFd::from_borrowed_fd(self.of.wake.fd(), PollFlags::IN),
                 PollFd::new(&self.of.events, PollFlags::IN),
             ];
-            let look = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos() as i64 };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.as_nanos() as i64 };
             let busy = self.free.len() < CALLS;
-            let _ = poll(&mut fds, busy.then_some(&look));
+            let _ = poll(&mut fds, busy.then_some(&timeout));
             let mut events = [0; 64];
             while rustix::io::read(&self.of.events, &mut events).is_ok_and(|read| read == events.len()) {}
         }

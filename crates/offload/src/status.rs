@@ -1,5 +1,5 @@
-//! Status of the worker's threads, which function each one runs, in memory that the supervisor sees: so a worker that
-//! has died says in which library, and the watchdog which thread does not come back.
+//! Status of the worker's threads, which function each one runs, in memory that the supervisor sees. So a worker that
+//! has died is read for the library, and the watchdog reads which thread does not come back.
 use rustix::time::{ClockId, clock_gettime};
 use shm::{CACHE_LINE, Region};
 use std::io;

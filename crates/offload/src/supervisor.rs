@@ -143,9 +143,9 @@ impl Supervisor {
     fn worker_ended(&self, ended: ExitStatus) {
         let mut state = self.state();
         let Some(Running { pid, status, .. }) = state.worker.take() else { return };
-        let turn = self.settings.turn.as_millis();
+        let quantum = self.settings.quantum.as_millis();
         let (blamed, why) = match (status.blamed(), ended.signal()) {
-            (Some(library), _) => (vec![library], format!("it ran for more than {turn} ms without waiting")),
+            (Some(library), _) => (vec![library], format!("it ran for more than {quantum} ms without waiting")),
             (None, Some(signal)) if FATAL.contains(&signal) => {
                 (status.running(), format!("its process ended by signal {signal}"))
             }
@@ -303,12 +303,12 @@ impl State {
             for (request, files) in &host.requests {
                 let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
                 let order = Order::Host(host.number, request.clone());
-                say_if_refused(with_patience(|| worker.order(&order, &files)), "a host program");
+                report_refusal(retried(|| worker.order(&order, &files)), "a host program");
             }
         }
         for library in self.libraries.iter().filter(|library| library.stopped.is_none()) {
             let order = Order::Load { name: library.name.clone(), number: library.number };
-            say_if_refused(worker.order(&order, &[library.file.as_fd()]), &format!("library {}", library.name));
+            report_refusal(worker.order(&order, &[library.file.as_fd()]), &format!("library {}", library.name));
         }
     }
 
@@ -335,7 +335,7 @@ impl State {
 }
 
 /// The daemon may still have the port of the worker that has died.
-fn with_patience(mut order: impl FnMut() -> io::Result<Answer>) -> io::Result<Answer> {
+fn retried(mut order: impl FnMut() -> io::Result<Answer>) -> io::Result<Answer> {
     let begin = Instant::now();
     loop {
         match order() {
@@ -347,7 +347,7 @@ fn with_patience(mut order: impl FnMut() -> io::Result<Answer>) -> io::Result<An
     }
 }
 
-fn say_if_refused(answer: io::Result<Answer>, what: &str) {
+fn report_refusal(answer: io::Result<Answer>, what: &str) {
     match answer {
         Ok(Answer::Refused { why, .. }) => eprintln!("opentoe-offload: {what} is not there any more: {why}"),
         Err(error) => eprintln!("opentoe-offload: {what} is not there any more: {error}"),

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// A thread, to those who have something for it.
+/// Handle of a thread, for those that have something for it.
 pub(crate) struct Wake {
     asleep: AtomicBool,
     fd: OwnedFd,
@@ -23,7 +23,7 @@ impl Wake {
         }
     }
 
-    /// The thread is going to sleep: it looks once more at everything, and then waits for [`Wake::fd`].
+    /// The thread is going to sleep: it polls everything once more, and then waits for [`Wake::fd`].
     pub(crate) fn going_to_sleep(&self) {
         self.asleep.store(true, SeqCst);
         std::sync::atomic::fence(SeqCst);

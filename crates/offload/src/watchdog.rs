@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often it looks while a thread is awake.
-const LOOK: Duration = Duration::from_millis(10);
+/// Time between two polls while a thread is awake.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A function that does not use the processor is ended after so many times its time.
 const MOST_TIMES: u64 = 10;
 
@@ -26,16 +26,16 @@ impl Watchdog {
         self.bell.notify_one();
     }
 
-    /// Starts the thread that looks. It sleeps while all threads do.
-    pub(crate) fn start(self: &Arc<Self>, threads: Vec<Arc<Wake>>, status: Status, turn: Duration) {
+    /// Starts the thread that polls. It sleeps while all threads do.
+    pub(crate) fn start(self: &Arc<Self>, threads: Vec<Arc<Wake>>, status: Status, quantum: Duration) {
         let watchdog = Arc::clone(self);
         std::thread::spawn(move || {
             let mut seen = Seen::default();
             loop {
                 watchdog.wait();
                 while status.running().iter().any(|_| true) || threads.iter().any(|thread| !thread.is_asleep()) {
-                    std::thread::sleep(LOOK);
-                    let guilty = status.stuck(turn).find(|stuck| seen.is_guilty(*stuck, turn));
+                    std::thread::sleep(POLL_INTERVAL);
+                    let guilty = status.stuck(quantum).find(|stuck| seen.is_guilty(*stuck, quantum));
                     if let Some(Stuck { library, .. }) = guilty {
                         status.blame(library);
                         let _ = kill_process(getpid(), Signal::KILL);
@@ -61,14 +61,14 @@ struct Seen(HashMap<u64, (Stuck, Duration)>);
 impl Seen {
     /// A thread is too late because of its library: it has used the processor since it was seen first. On a crowded
     /// machine it may only have waited for one.
-    fn is_guilty(&mut self, stuck: Stuck, turn: Duration) -> bool {
+    fn is_guilty(&mut self, stuck: Stuck, quantum: Duration) -> bool {
         let used = used(stuck.thread).unwrap_or_default();
         let first = self.0.entry(stuck.thread).or_insert((stuck, used));
         if first.0 != stuck {
             *first = (stuck, used);
         }
         // A function that sleeps uses none, and keeps its thread as well.
-        used.saturating_sub(first.1) >= turn / 4 || now() - stuck.since > MOST_TIMES * turn.as_nanos() as u64
+        used.saturating_sub(first.1) >= quantum / 4 || now() - stuck.since > MOST_TIMES * quantum.as_nanos() as u64
     }
 }
 

@@ -1,4 +1,4 @@
-//! The worker: the process of the functions. Its first thread carries out what the supervisor orders, and looks after
+//! The worker: the process of the functions. Its first thread carries out what the supervisor orders, and manages
 //! connections; the others run functions ([`crate::runner`]).
 use crate::call::CALLS;
 use crate::connections::Connections;
@@ -75,7 +75,7 @@ pub(crate) fn run(orders: &OwnedFd) -> io::Result<()> {
         poll(&mut fds, Some(&pause))?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[1..].contains(&true) {
-            worker.connections.look()?;
+            worker.connections.poll()?;
         }
         if ready[0] {
             let (message, files) = handover::recv(orders.as_fd())?;
@@ -104,7 +104,7 @@ impl Worker {
             rustix::io::ioctl_fionbio(&events.pipe, true)?;
             let entries = (CONNECTIONS * SLOTS * 2) as u32;
             let cq = device.cq(entries, events.number)?;
-            let (messages, told) = channel();
+            let (messages, inbox) = channel();
             let wake = Arc::new(Wake::new()?);
             threads.push(Thread { cq: cq.number, links: 0, messages, wake: Arc::clone(&wake) });
             let runner = Runner {
@@ -112,7 +112,7 @@ impl Worker {
                 device: Arc::clone(&device),
                 cq,
                 events: events.pipe,
-                messages: told,
+                messages: inbox,
                 gone: gone.clone(),
                 control: Arc::clone(&control),
                 wake,
@@ -124,7 +124,11 @@ impl Worker {
             };
             std::thread::Builder::new().name(format!("offload-{place}")).spawn(move || runner.run())?;
         }
-        watchdog.start(threads.iter().map(|thread| Arc::clone(&thread.wake)).collect(), status.clone(), settings.turn);
+        watchdog.start(
+            threads.iter().map(|thread| Arc::clone(&thread.wake)).collect(),
+            status.clone(),
+            settings.quantum,
+        );
         let connections = Connections::new(Arc::clone(&device), threads, ended, control)?;
         let table = Arc::new(MemoryTable::new(Limits::default())?);
         let hosts = HashMap::new();
@@ -227,7 +231,7 @@ impl Worker {
     }
 }
 
-/// Reports to the daemon what functions came to, for people who look there (`opentoe stats`, metrics).
+/// Reports figures of functions to the daemon, for `opentoe stats` and metrics.
 struct Reporter {
     device: Arc<Device>,
     restarts: u32,

@@ -1,4 +1,4 @@
-//! Functions that do what they must not, and processes that are killed: who has nothing to do with it does not notice.
+//! Faulty functions, and processes that are killed: programs beside them are not affected.
 mod fixture;
 
 use fixture::{Fixture, HostProgram, library, library_of, text, until};
@@ -103,8 +103,8 @@ impl Bystander {
     /// It noticed nothing.
     fn finish(self) {
         let output = self.0.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && said.contains("\"errors\":0,\"wrong\":0"), "{} {said}", output.status);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && printed.contains("\"errors\":0,\"wrong\":0"), "{} {printed}", output.status);
     }
 }
 
@@ -113,12 +113,12 @@ fn ends_its_worker(fixture: &Fixture, host: &HostProgram, opcode: &str, why: &st
     let before = fixture.view();
     let bystander = Bystander::start(fixture, host, "2");
     let output = fixture.client(host, &["call", opcode, "@list"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "the client hears of it");
+    assert_eq!(output.status.code(), Some(3), "the client gets the error");
     until("another worker", || fixture.view().worker.is_some_and(|worker| Some(worker) != before.worker));
     until("the libraries", || fixture.view().libraries.len() == before.libraries.len());
     let view = fixture.view();
     let stopped = view.libraries.iter().find(|library| library.name == "wrong").unwrap();
-    assert!(stopped.stopped.as_ref().is_some_and(|said| said.contains(why)), "{view:?}");
+    assert!(stopped.stopped.as_ref().is_some_and(|reason| reason.contains(why)), "{view:?}");
     assert_eq!(view.libraries.iter().filter(|library| library.stopped.is_some()).count(), 1);
     assert_eq!(text(&mut fixture.client(host, &["until", "100"])), "begun\n100\n");
     assert_eq!(fixture.call(host, &[opcode, "0"]), "0xff00 \n");
@@ -214,9 +214,9 @@ fn what_a_client_did_not_let_be_written_stays_as_it_is() {
     let bystander = Bystander::start(&fixture, &host, "3");
     for fault in ["key", "range", "right", "gone"] {
         let output = fixture.client(&host, &["written", "400", fault]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(3), "{fault}: {said}");
-        let right: u64 = said.trim_start_matches("begun\n").trim().parse().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{fault}: {printed}");
+        let right: u64 = printed.trim_start_matches("begun\n").trim().parse().unwrap();
         assert!((200..400).contains(&right), "{fault}: {right}");
         assert_eq!(text(&mut fixture.client(&host, &["written", "50"])), "begun\n50\n", "others go on");
     }
@@ -230,10 +230,10 @@ fn a_worker_killed_while_it_writes_leaves_nothing_wrong() {
     let fixture = Fixture::new(&[]);
     let host = fixture.host(7000, &[]);
     fixture.load_examples();
-    for turn in 0..5u64 {
+    for round in 0..5u64 {
         let mut client = fixture.client(&host, &["written", "100000000"]).stdout(Stdio::piped()).spawn().unwrap();
         let before = fixture.view();
-        until("calls", || fixture.view().libraries.iter().any(|library| library.calls > 100 * turn));
+        until("calls", || fixture.view().libraries.iter().any(|library| library.calls > 100 * round));
         let pid = rustix::process::Pid::from_raw(before.worker.unwrap() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         assert_eq!(client.wait().unwrap().code(), Some(3), "1 would be a wrong response");

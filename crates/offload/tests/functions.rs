@@ -77,7 +77,7 @@ const WRITTEN: &str = "static int f(offload_context *c) {
 }
 int offload_init(void) { return register_opcode(0x63, OFFLOAD_EVERY_QP, f); }";
 
-/// A client may send as soon as it is accepted: the thread that is to serve it must know its queue pair by then.
+/// A client may send as soon as it is accepted: the thread that is to serve it must have its queue pair by then.
 #[test]
 fn the_first_request_of_a_connection_is_answered() {
     let fixture = Fixture::new(&["--threads", "2"]);

@@ -32,12 +32,12 @@ fn the_page_leads_to_a_function_that_answers() {
     let script = format!("trap 'kill $(jobs -p); wait' EXIT\n{}", blocks());
     let script = script.replace("/tmp/offload", scratch.join("work").to_str().unwrap());
     let output = Command::new("timeout").args(["60", "bash", "-c", &script]).current_dir(&checkout).output().unwrap();
-    let [said, wrong] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let [printed, wrong] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(
-        said.contains("\nlibrary sum is loaded: opcodes 0x40\n") || said.starts_with("library sum"),
-        "{said}{wrong}"
+        printed.contains("\nlibrary sum is loaded: opcodes 0x40\n") || printed.starts_with("library sum"),
+        "{printed}{wrong}"
     );
-    assert!(said.contains("\n0 5613000000000000\n"), "{said}{wrong}");
-    assert!(said.ends_with("list right\nreads right\nget right\ncrc right\nappend right\n"), "{said}{wrong}");
+    assert!(printed.contains("\n0 5613000000000000\n"), "{printed}{wrong}");
+    assert!(printed.ends_with("list right\nreads right\nget right\ncrc right\nappend right\n"), "{printed}{wrong}");
     fs::remove_dir_all(scratch).unwrap();
 }

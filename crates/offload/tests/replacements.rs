@@ -1,4 +1,4 @@
-//! Two functions that are replaced again and again while a client calls them: each call is answered by the old version
+//! Replacement of two functions, again and again, while a client calls them: each call is answered by the old version
 //! or by the new one, and nothing is left of those that are gone.
 //!
 //! `OFFLOAD_REPLACEMENTS=1000 cargo test --profile bench -p offload --test replacements` replaces each a thousand
@@ -78,9 +78,9 @@ fn two_functions_are_replaced_again_and_again_under_load() {
     let fixture = Fixture::new(&[]);
     let host = fixture.host(7000, &[]);
     let versions = OPCODES.map(|opcode| [1, 2].map(|number| version(opcode, number)));
-    let replace = |turn: usize| {
+    let replace = |round: usize| {
         for (opcode, files) in OPCODES.iter().zip(&versions) {
-            fixture.load(&format!("replaced-{opcode:x}"), &files[turn % 2]);
+            fixture.load(&format!("replaced-{opcode:x}"), &files[round % 2]);
         }
     };
     replace(0);
@@ -92,13 +92,13 @@ fn two_functions_are_replaced_again_and_again_under_load() {
     let calls = || fixture.view().libraries.iter().map(|library| library.calls).min().unwrap();
     let processes = || [fixture.daemon.id(), fixture.engine.id(), fixture.view().worker.unwrap()];
     let mut before = None;
-    for turn in 1..=replacements() + BEFORE {
+    for round in 1..=replacements() + BEFORE {
         // Each version is called before the next one comes.
         until("calls of both functions", || calls() > 0);
-        if turn == BEFORE {
+        if round == BEFORE {
             before = Some((processes().map(held), private_kib(processes()[2])));
         }
-        replace(turn);
+        replace(round);
     }
     until("calls of the last versions", || calls() > 0);
     let (counted, kib) = before.unwrap();

@@ -1,4 +1,4 @@
-//! What the daemon shows of offload functions: counters of `opentoe stats`, sentences of `opentoe why`, metrics.
+//! Reports of the daemon about offload functions: counters of `opentoe stats`, sentences of `opentoe why`, metrics.
 mod fixture;
 
 use fixture::{Fixture, library_of, text, until};
@@ -58,7 +58,7 @@ fn the_daemon_shows_what_calls_came_to() {
 }
 
 #[test]
-fn a_worker_that_ended_is_told_by_why_and_by_metrics() {
+fn a_worker_that_ended_is_reported_by_why_and_by_metrics() {
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let fixture = Fixture::with(&format!("[metrics]\nlisten = \"{listen}\"\n"), &[]);
     let host = fixture.host(7000, &[]);

@@ -8,8 +8,8 @@
 //! The other end of a veth pair must do its own checksums and segmentation, since no hardware follows:
 //! [`AfXdp::prepare_peer`] sets that (`ethtool -K IFACE tx off tso off gso off gro off`).
 //!
-//! Some kernels' completion rings name chunks twice, or never (seen on veth). So nothing that the kernel says is
-//! believed before the owner of the chunk has been looked up: see [`umem`].
+//! Some kernels' completion rings name chunks twice, or never (seen on veth). So no number of the kernel is
+//! used before the owner of the chunk has been looked up: see [`umem`].
 mod code;
 mod program;
 mod ring;
@@ -38,8 +38,8 @@ const REBIND: Duration = Duration::from_secs(3);
 const SEND_BATCH: usize = 32;
 /// After this time in flight, a frame that the kernel took and never completed counts as sent.
 const FORGOTTEN_NS: Nanos = 1_000_000_000;
-/// Empty looks at the ring between two questions to the kernel whether the interface is still there.
-const LOOKS: u32 = 4096;
+/// Empty polls of the ring between two checks whether the interface is still there.
+const POLLS_A_CHECK: u32 = 4096;
 
 /// A queue of an interface to open.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ pub struct AfXdp {
     completion: Ring<u64>,
     socket: OwnedFd,
     umem: Umem,
-    /// Open where the interface is to receive more than its own address says: all frames, or those of all groups.
+    /// Open where the interface is to receive more than its own address covers: all frames, or those of all groups.
     membership: Option<OwnedFd>,
     /// Another process has used rings and memory until now, or may still do so.
     adopted: bool,
@@ -108,7 +108,7 @@ pub struct AfXdp {
     capabilities: Capabilities,
     counters: PortCounters,
     figures: AfXdpFigures,
-    looks: u32,
+    polls: u32,
     failure: Option<String>,
 }
 
@@ -190,12 +190,12 @@ impl AfXdp {
         }
     }
 
-    /// What is still wrong with the other end of a veth pair, in a sentence that says what to do.
+    /// What is still wrong with the other end of a veth pair, in a sentence with what to do.
     pub fn advice_for_peer(interface: &str, netns: Option<&str>) -> Result<Option<String>, String> {
-        let look = || Interface::named(interface)?.offloads();
+        let read_offloads = || Interface::named(interface)?.offloads();
         let offloads = match netns {
-            Some(netns) => Netns::open(netns)?.run(look)?,
-            None => look(),
+            Some(netns) => Netns::open(netns)?.run(read_offloads)?,
+            None => read_offloads(),
         }?;
         let advice = format!(
             "{interface} leaves checksums or segmentation to hardware that an AF_XDP port behind a veth pair has not: \
@@ -239,10 +239,10 @@ impl AfXdp {
             return Err(crate::PortDrop::TooLong);
         }
         let (chunk, room) = self.umem.next_to_send().ok_or(crate::PortDrop::PortQueue)?;
-        let (head, rest) = room[..len].split_at_mut(frame.bytes().len());
+        let (head, payload) = room[..len].split_at_mut(frame.bytes().len());
         head.copy_from_slice(frame.bytes());
         if let Some(span) = frame.payload() {
-            span.read(rest);
+            span.read(payload);
         }
         if let Checksum::Partial { start, field } = frame.checksum {
             complete(&mut room[..len], start, field);
@@ -286,12 +286,12 @@ impl AfXdp {
     }
 
     /// Asks the kernel, now and then, whether the interface is still there: an empty ring does not show that.
-    fn look_after(&mut self) {
-        self.looks += 1;
-        if self.looks < LOOKS {
+    fn check_interface(&mut self) {
+        self.polls += 1;
+        if self.polls < POLLS_A_CHECK {
             return;
         }
-        self.looks = 0;
+        self.polls = 0;
         let error: i32 = option(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
         if error != 0 {
             self.fail(&io::Error::from_raw_os_error(error));
@@ -336,7 +336,7 @@ impl Port for AfXdp {
         }
         let received = into.len() - before;
         if received == 0 {
-            self.look_after();
+            self.check_interface();
         } else {
             self.rx.publish_consumed();
             self.fill.publish_produced();
@@ -462,7 +462,7 @@ impl Parts {
             capabilities: Capabilities { mtu: mtu.min(LARGEST_MTU), super_segment: 0, checksum: false },
             counters: PortCounters::default(),
             figures: AfXdpFigures::default(),
-            looks: 0,
+            polls: 0,
             failure: None,
         }
     }

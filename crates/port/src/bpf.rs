@@ -89,7 +89,7 @@ pub struct XdpProgram<'a> {
 }
 
 impl XdpProgram<'_> {
-    /// Has the verifier look at it, and loads it. What the verifier says goes into `log`, where that has room.
+    /// Has it verified, and loads it. The verifier's messages go into `log`, where that has room.
     pub fn load(&self, log: &mut [u8]) -> io::Result<OwnedFd> {
         #[repr(C)]
         struct Attributes {

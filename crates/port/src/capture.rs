@@ -51,7 +51,7 @@ pub struct Sight<'a> {
     pub direction: Direction,
     /// The flow's number in its engine, where it is one's.
     pub flow: Option<u32>,
-    /// Who decided what became of it: a module of the engine, `control`, `fabric`.
+    /// What decided its fate: a module of the engine, `control`, `fabric`.
     pub module: &'a str,
     /// What became of it.
     pub fate: Fate,
@@ -70,7 +70,7 @@ impl Fate {
 }
 
 impl Sight<'_> {
-    /// Appends what a capture says of the frame: `flow 3 protocol: dropped: outside_window`. Said of each frame, so
+    /// Appends the capture's comment on the frame: `flow 3 protocol: dropped: outside_window`. For each frame, so
     /// without what formatting can do beyond.
     pub fn describe(&self, into: &mut String) {
         if let Some(flow) = self.flow {

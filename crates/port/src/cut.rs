@@ -133,7 +133,7 @@ pub(crate) fn make_whole(frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, dro
     }
 }
 
-/// Where the headers of a TCP segment end and what they say.
+/// Where the headers of a TCP segment end, and their fields.
 pub(crate) struct Layout {
     ip: ip::Header,
     pub(crate) ethertype: EtherType,
@@ -176,7 +176,7 @@ impl Layout {
 fn headers(frame: &Frame, layout: &Layout, at: usize, len: usize, mut part: Box<Frame>) -> Box<Frame> {
     let Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len, .. } = layout;
     part.bytes_vec().extend_from_slice(&frame.bytes()[..*payload_at]);
-    // Only the first says that the window was reduced (RFC 3168 section 6.1.2), only the last ends something.
+    // Only the first one has CWR set (RFC 3168 section 6.1.2), only the last ends something.
     let mut flags = tcp.flags;
     if at > 0 {
         flags.0 &= !Flags::CWR.0;

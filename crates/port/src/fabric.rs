@@ -27,9 +27,9 @@ use wire::Mac;
 pub const MAX_SUPER_SEGMENT: u32 = 65_000;
 /// Frames moved over an uplink in one round.
 const UPLINK_BURST: usize = 64;
-/// An uplink that gave nothing this many times is quiet: as long as it stays so, it is looked at only once in
-/// [`QUIET_NS`], because each look may be a system call that the hosts of the fabric would wait for.
-const QUIET_LOOKS: u32 = 64;
+/// An uplink that gave nothing this many times is quiet. As long as it stays so, it is polled only once in
+/// [`QUIET_NS`], because each poll may be a system call that the hosts of the fabric would wait for.
+const QUIET_POLLS: u32 = 64;
 const QUIET_NS: Nanos = 2_000;
 
 /// A handle to an emulated network; clones are handles to the same one.
@@ -50,20 +50,20 @@ struct Uplink {
     bell: Arc<Bell>,
     received: Vec<Box<Frame>>,
     to_send: Vec<Box<Frame>>,
-    /// Looks in a row that gave nothing, and when the last look was.
-    empty_looks: u32,
-    looked: Nanos,
+    /// Polls in a row that gave nothing, and the time of the last one.
+    empty_polls: u32,
+    polled_at: Nanos,
 }
 
 impl Uplink {
     fn receive(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
-        let wait = self.empty_looks >= QUIET_LOOKS && now < self.looked.saturating_add(QUIET_NS);
+        let wait = self.empty_polls >= QUIET_POLLS && now < self.polled_at.saturating_add(QUIET_NS);
         if wait || self.port.failure().is_some() {
             return 0;
         }
         let count = self.port.receive(now, UPLINK_BURST, pool, &mut self.received);
-        self.empty_looks = if count > 0 { 0 } else { self.empty_looks.saturating_add(1) };
-        self.looked = now;
+        self.empty_polls = if count > 0 { 0 } else { self.empty_polls.saturating_add(1) };
+        self.polled_at = now;
         count
     }
 }
@@ -116,7 +116,7 @@ impl Fabric {
         let bell = Arc::new(Bell::new()?);
         let slot = self.switch().add(name, None, Some(port.capabilities()), &bell);
         let (received, to_send) = (Vec::new(), Vec::new());
-        lock(&self.0.uplinks).push(Uplink { port, slot, bell, received, to_send, empty_looks: 0, looked: 0 });
+        lock(&self.0.uplinks).push(Uplink { port, slot, bell, received, to_send, empty_polls: 0, polled_at: 0 });
         Ok(())
     }
 
@@ -137,9 +137,9 @@ impl Fabric {
         self.0.held.store(held, Ordering::Relaxed);
     }
 
-    /// What `look` gives for each uplink, in the order in which they joined.
-    pub fn each_uplink<T>(&self, look: impl FnMut(&dyn Port) -> T) -> Vec<T> {
-        lock(&self.0.uplinks).iter().map(|uplink| &*uplink.port).map(look).collect()
+    /// What `read` gives for each uplink, in the order in which they joined.
+    pub fn each_uplink<T>(&self, read: impl FnMut(&dyn Port) -> T) -> Vec<T> {
+        lock(&self.0.uplinks).iter().map(|uplink| &*uplink.port).map(read).collect()
     }
 
     /// Descriptors that become readable when [`Fabric::poll`] has something to do: the uplinks' own, and those that
@@ -169,7 +169,7 @@ impl Fabric {
         lock(&self.0.uplinks).iter_mut().for_each(|uplink| {
             uplink.bell.set_asleep(false);
             uplink.port.awake();
-            uplink.empty_looks = 0;
+            uplink.empty_polls = 0;
         });
     }
 

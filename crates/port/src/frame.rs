@@ -39,7 +39,7 @@ pub struct Frame {
     /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut, or of each packet
     /// where it is a train of RoCEv2 packets; 0 where the frame is one segment.
     pub segment_size: u16,
-    /// What modules tell later modules about it (thesis section 4.3.3); zero before the first says something.
+    /// Metadata of modules for later modules (thesis section 4.3.3); zero before the first one sets it.
     pub metadata: [u32; 4],
     /// A capture has it already ([`crate::Recorder`]): it passes a second time.
     pub recorded: bool,
@@ -173,7 +173,7 @@ impl Frame {
     }
 
     /// The same of a frame that has none yet, as those from the pool, and bytes of which there are some: nothing is
-    /// looked at.
+    /// read.
     #[inline(always)]
     pub fn attach(&mut self, payload: Span) {
         debug_assert!(self.payload.is_none() && !payload.is_empty());
@@ -196,7 +196,7 @@ impl Frame {
     #[inline]
     pub(crate) fn exceeds(&self, mtu: u16) -> bool {
         let room = ethernet::HEADER_LEN + usize::from(mtu);
-        // Most are well within, and then nobody looks for tags.
+        // Most are well within, and then there is no search for tags.
         self.len() > room && ip::packet_at(self.bytes()).is_none_or(|(at, _)| self.len() > at + usize::from(mtu))
     }
 

@@ -208,7 +208,7 @@ impl Interface {
         Ok(Ipv4Addr::from([2, 3, 4, 5].map(|at| data[at] as u8)))
     }
 
-    /// The address may be used at once: nobody else is on the link whom it could be taken from (RFC 4862 section 5.4).
+    /// The address may be used at once: no other station is on the link that could have it (RFC 4862 section 5.4).
     fn add_ipv6(&self, address: Ipv6Addr, prefix: u8) -> io::Result<()> {
         // Where it is switched off for new devices, it is switched on for this one.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.0), "0");

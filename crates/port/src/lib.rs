@@ -85,8 +85,8 @@ pub trait Port: Send {
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops);
     /// A descriptor that becomes readable when frames arrive, where there is one: for sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
-    /// The caller is about to sleep: from now until [`Port::awake`], frames that arrive signal [`Port::wait_fd`]. Look
-    /// at [`Port::has_work`] once more before waiting. A port whose caller never says so signals at any time.
+    /// The caller is about to sleep: from now until [`Port::awake`], frames that arrive signal [`Port::wait_fd`]. Check
+    /// [`Port::has_work`] once more before waiting. A port whose caller never calls this signals at any time.
     fn prepare_to_sleep(&self) {}
     /// The caller polls again: no signals are needed.
     fn awake(&self) {}
@@ -100,7 +100,7 @@ pub trait Port: Send {
     }
     /// Totals.
     fn counters(&self) -> PortCounters;
-    /// The network behind the port is gone for good (device deleted); a sentence that says so.
+    /// The network behind the port is gone for good (device deleted); a sentence about it.
     fn failure(&self) -> Option<String> {
         None
     }

@@ -50,8 +50,8 @@ impl FramePool {
     /// An empty frame for a whole super-segment (at least 64 KiB).
     #[inline]
     pub fn large(&mut self) -> Box<Frame> {
-        let kept = self.large.pop().or_else(|| self.store.large.pop());
-        let mut frame = kept.unwrap_or_else(|| Box::new(Frame::with_capacity(LARGE)));
+        let stored = self.large.pop().or_else(|| self.store.large.pop());
+        let mut frame = stored.unwrap_or_else(|| Box::new(Frame::with_capacity(LARGE)));
         frame.reset();
         frame
     }
@@ -108,7 +108,7 @@ impl FramePool {
         while self.store.small.pop().is_some() || self.store.large.pop().is_some() {}
     }
 
-    /// Frees all that this handle has at hand: for one of several, on a thread that rests. True where that was more
+    /// Frees all that this handle has at hand: for one of several, on an idle thread. True where that was more
     /// than a quiet host needs.
     pub fn free_own(&mut self) -> bool {
         let spare = self.has_spare_at_hand();

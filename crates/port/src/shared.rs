@@ -1,4 +1,4 @@
-//! One port for two stacks that have the same addresses (docs/ZERONIC.md, "One address for all"): each received frame
+//! Shared port of two stacks that have the same addresses (docs/ZERONIC.md, "One address for all"). Each received frame
 //! goes to the one that it is for. TCP segments go by their local port, and so do ICMP errors about them; everything
 //! else is the first stack's, which answers ARP requests. Both get ARP replies, since either may have asked. A frame
 //! that a stack sends to the own hardware address is for the other stack, and does not leave.
@@ -16,7 +16,7 @@ use wire::{EtherType, Mac, arp, ethernet, local_tcp_port};
 /// Frames that may wait for a stack: where more do, they wait in the network instead, which drops what it must.
 const WAITING: usize = 256;
 
-/// Who gets a frame.
+/// Receiver of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     First,
@@ -133,7 +133,7 @@ impl Port for SharedPort {
             let (own, others): (Vec<_>, Vec<_>) = frames.drain(..).partition(|frame| to_other(frame));
             frames.extend(others);
             for frame in own {
-                // A copy, since what a frame refers to is its sender's, who may end before the other stack looks.
+                // A copy, since what a frame refers to is its sender's, which may end before the other stack reads it.
                 if waiting.len() < WAITING {
                     waiting.push_back(pool.copy(&frame));
                 } else {
@@ -268,12 +268,12 @@ mod tests {
     fn each_stack_receives_its_own_frames_in_order() {
         let (mut peer, mut stacks) = network();
         let mut pool = FramePool::new(64);
-        for looks_first in [0, 1] {
+        for polls_first in [0, 1] {
             let to = |number| if number % 3 == 0 { 4791 } else { 80 };
             send(&mut peer, &mut pool, (0..40).map(|number| segment(to(number), number)));
             assert!(stacks.iter().all(|stack| stack.has_work(1)));
             let mut got = [Vec::new(), Vec::new()];
-            for stack in [looks_first, 1 - looks_first, looks_first, 1 - looks_first] {
+            for stack in [polls_first, 1 - polls_first, polls_first, 1 - polls_first] {
                 stacks[stack].receive(1, 32, &mut pool, &mut got[stack]);
             }
             let numbers = |of: &[Box<Frame>]| of.iter().map(|frame| number(frame)).collect::<Vec<_>>();

@@ -86,7 +86,7 @@ impl Tap {
         set_offloads(&file, config.offload).map_err(|e| format!("cannot set the offloads of {name}: {e}"))?;
         let interface = Interface::named(&name)?;
         interface.set_mtu(config.mtu)?;
-        // Not needed for function, and refused to those who may only attach to a device made for them.
+        // Not needed for function, and refused to users that may only attach to a device made for them.
         let _ = interface.set_queue_len(QUEUE_LEN);
         for (address, prefix) in &config.kernel_addresses {
             interface.set_address(*address, *prefix)?;
@@ -108,7 +108,7 @@ impl Tap {
         })
     }
 
-    /// A device that another process opened as `config` says, with the hardware address of its host. Nothing of it is
+    /// A device that another process opened by `config`, with the hardware address of its host. Nothing of it is
     /// changed, so this needs no privilege.
     pub fn adopt(fd: OwnedFd, config: &TapConfig) -> Tap {
         let super_segment = if config.offload { MAX_SUPER_SEGMENT } else { 0 };

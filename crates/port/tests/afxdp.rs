@@ -75,14 +75,14 @@ fn await_frame(port: &mut AfXdp, hands: &mut Hands, wanted: impl Fn(&Frame) -> b
 }
 
 fn introduce(port: &mut AfXdp, hands: &mut Hands) -> Mac {
-    let mut looks = 0;
+    let mut polls = 0;
     let reply = until("the answer to ARP", || {
         // Asked again every 100 ms: a port whose queue is full drops a question.
-        if looks % 100 == 0 {
+        if polls % 100 == 0 {
             let request = frame_of(&mut hands.pool, &arp_request(port.mac(), HOST, KERNEL));
             port.send(0, &mut vec![request], &mut hands.pool, &mut hands.drops);
         }
-        looks += 1;
+        polls += 1;
         let mut frames = Vec::new();
         port.receive(0, 64, &mut hands.pool, &mut frames);
         frames.into_iter().find(|frame| ethertype(frame) == EtherType::Arp)
@@ -105,7 +105,7 @@ fn replies(frames: &[Box<Frame>], data: &[u8]) -> Vec<u16> {
 }
 
 /// More frames than there are chunks, so each chunk goes round many times; every echo comes back intact, whatever the
-/// completion ring says.
+/// completion ring has.
 #[test]
 fn thousands_of_pings_go_round_the_rings() {
     let Some(lab) = lab("thousands_of_pings") else { return };
@@ -248,7 +248,7 @@ fn the_kernel_keeps_what_is_not_for_the_host() {
     let to_kernel = lab.peer_side.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
     to_kernel.send_to(b"to the kernel", here.local_addr().unwrap()).unwrap();
     assert_eq!(here.recv(&mut [0; 64]).unwrap(), 13, "beside the open port");
-    // Who has the host's IPv6 address is asked in a group; then a datagram to the host, and one with a VLAN tag.
+    // A solicitation for the host's IPv6 address goes to a group; then a datagram to the host, and one with a VLAN tag.
     there.send_to(b"to the host", (own, 9)).unwrap();
     let question = await_frame(&mut port, hands, |frame| ethertype(frame) == EtherType::Ipv6);
     assert_eq!(question.bytes()[38..40], [0xff, 0x02], "to a group");

@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn payload_by_reference_is_looked_at_where_it_stands() {
+fn payload_by_reference_is_read_in_place() {
     let hands = &mut Hands::new();
     let data = pattern(5000);
     let frame = super_segment(&mut hands.pool, &data);
@@ -139,7 +139,7 @@ fn payload_by_reference_is_looked_at_where_it_stands() {
         assert!(program.filter(flat.bytes()) && filter.accepts(frame.bytes(), frame.payload()), "{text}");
     }
     let (beyond, _) = compiled(&format!("ether[{}:4] = 0 or tcp", last + 1)).unwrap();
-    assert!(!beyond.accepts(frame.bytes(), frame.payload()), "a look beyond the frame refuses it");
+    assert!(!beyond.accepts(frame.bytes(), frame.payload()), "a read beyond the frame refuses it");
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn lost_frames_are_counted_and_the_others_in_order() {
     // There is room again: what waited comes first.
     recorder.record(1000, &frame, &ACCEPTED);
     recorder.stop(&queue);
-    let mut rest = Vec::new();
-    queue.take(&mut rest);
-    all.extend_from_slice(&rest);
+    let mut records = Vec::new();
+    queue.take(&mut records);
+    all.extend_from_slice(&records);
     let times: Vec<u64> = packets(&all).iter().map(|packet| packet.time).collect();
     let counts = queue.counts();
     assert_eq!((counts.seen, counts.matched), (401, 401));

@@ -313,14 +313,14 @@ fn a_sleeper_is_woken_and_one_that_is_awake_is_not() {
         send(a, 0, hands, frame);
     };
     go(&mut a, &mut hands);
-    assert!(readable(b.wait_fd().unwrap()), "asleep until it says otherwise");
+    assert!(readable(b.wait_fd().unwrap()), "asleep until it announces otherwise");
     receive(&mut b, 0, &mut hands);
     assert!(!readable(b.wait_fd().unwrap()));
     b.awake();
     go(&mut a, &mut hands);
     assert!(!readable(b.wait_fd().unwrap()));
     b.prepare_to_sleep();
-    assert!(b.has_work(0), "the second look finds it");
+    assert!(b.has_work(0), "the second poll finds it");
     go(&mut a, &mut hands);
     assert!(readable(b.wait_fd().unwrap()));
     assert_eq!(receive(&mut b, 0, &mut hands).len(), 2);
@@ -422,7 +422,7 @@ fn an_uplink_is_learned_served_and_adapted_to() {
     assert_eq!(a.capabilities(), Capabilities { mtu: 1400, super_segment: 0, checksum: true });
     assert_eq!(fabric.wait_fds().unwrap().len(), 2);
 
-    // Unknown stations are looked for outside, in segments with complete checksums.
+    // Unknown stations are searched for outside, in segments with complete checksums.
     let data = pattern(5000);
     let mut frame = by_reference(&mut hands, &data, 1348);
     frame.bytes_mut()[..6].copy_from_slice(&C.0);

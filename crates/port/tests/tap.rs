@@ -130,7 +130,7 @@ fn complete_checksums_stay_and_the_kernel_refuses_wrong_ones() {
 }
 
 #[test]
-fn the_kernel_leaves_checksums_to_the_port_and_the_port_says_so() {
+fn the_kernel_leaves_checksums_to_the_port_which_marks_them() {
     let test = "the_kernel_leaves_checksums";
     for offload in [true, false] {
         let Some((netns, mut tap)) = open(test, offload) else { return };

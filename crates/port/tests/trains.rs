@@ -1,4 +1,4 @@
-//! Trains of RoCEv2 packets: whole on a perfect fabric, packets wherever frames leave the machine or are looked at.
+//! Trains of RoCEv2 packets: whole on a perfect fabric, packets wherever frames leave the machine or are captured.
 mod common;
 
 use common::*;
@@ -82,8 +82,8 @@ fn a_capture_shows_its_packets() {
         let mut blocks = Vec::new();
         queue.take(&mut blocks);
         let mut packets = Vec::new();
-        let mut rest = &blocks[..];
-        while let Some(block) = pcapng::read(&mut rest).unwrap() {
+        let mut remaining = &blocks[..];
+        while let Some(block) = pcapng::read(&mut remaining).unwrap() {
             let Block::Packet(packet) = block else { panic!("{block:?}") };
             packets.push(packet.bytes);
         }

@@ -1,7 +1,7 @@
 //! Ways to peers: from address vectors to the hardware addresses of next hops.
 //!
 //! A destination that somebody uses is resolved by the host's network layer, which asks for it where it is not known.
-//! While the device sends, known ones are looked up again once a second, so that a neighbour that moved is found.
+//! While the device sends, known ones are resolved again once a second, so that a neighbour that moved is found.
 use crate::failure::Failure;
 use crate::gid;
 use engine::Nanos;
@@ -12,8 +12,8 @@ use verbs::AddressVector;
 use wire::roce::Path;
 use wire::{IpAddress, Mac};
 
-/// Between two looks at known destinations, while something is sent.
-const LOOK_AGAIN: Nanos = 1_000_000_000;
+/// Between two checks of known destinations, while something is sent.
+const CHECK_INTERVAL: Nanos = 1_000_000_000;
 /// Hops, where a program leaves it to the host.
 const HOP_LIMIT: u8 = 64;
 /// The same for multicast: it stays in its network (RFC 1112 section 6.1).
@@ -44,7 +44,7 @@ pub(crate) struct AddressResolution {
     destinations: BTreeMap<Ipv4Addr, Destination>,
     /// Some are not known.
     waiting: bool,
-    looked: Nanos,
+    checked_at: Nanos,
     /// A neighbour has changed.
     changed: bool,
     /// Somebody else finds the ways: all are known, and hardware addresses mean nothing.
@@ -75,8 +75,8 @@ impl AddressResolution {
         }
     }
 
-    /// A neighbour has changed: all are looked at again.
-    pub(crate) fn look_again(&mut self) {
+    /// A neighbour has changed: all are checked again.
+    pub(crate) fn check_again(&mut self) {
         self.changed = true;
     }
 
@@ -96,15 +96,15 @@ impl AddressResolution {
         (destination.reach == Reach::Known).then_some(destination.mac)
     }
 
-    /// Resolves what is not known; while something is sent, looks at the others from time to time. Returns those whose
+    /// Resolves what is not known; while something is sent, checks the others from time to time. Returns those whose
     /// next hop has another hardware address than before.
-    pub(crate) fn look(&mut self, now: Nanos, sending: bool, net: &mut Net) -> Vec<Ipv4Addr> {
-        let all = std::mem::take(&mut self.changed) || (sending && now >= self.looked + LOOK_AGAIN);
+    pub(crate) fn poll(&mut self, now: Nanos, sending: bool, net: &mut Net) -> Vec<Ipv4Addr> {
+        let all = std::mem::take(&mut self.changed) || (sending && now >= self.checked_at + CHECK_INTERVAL);
         if !self.waiting && !all {
             return Vec::new();
         }
         if all {
-            self.looked = now;
+            self.checked_at = now;
         }
         let mut changed = Vec::new();
         for (remote, destination) in &mut self.destinations {
@@ -112,7 +112,7 @@ impl AddressResolution {
                 changed.extend(destination.resolve(now, *remote, net).then_some(*remote));
             }
         }
-        // Without a route there is nobody to wait for; who asks again looks again.
+        // Without a route there is nothing to wait for; the next request checks again.
         self.waiting = self.destinations.values().any(|destination| destination.reach == Reach::Asked);
         changed
     }
@@ -210,7 +210,7 @@ mod tests {
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
     fn net() -> Net {
-        let timing = NeighbourTiming { reachable: 60 * LOOK_AGAIN, retry: LOOK_AGAIN, tries: 3 };
+        let timing = NeighbourTiming { reachable: 60 * CHECK_INTERVAL, retry: CHECK_INTERVAL, tries: 3 };
         let caps = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
         let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, v6: None, caps };
         Net::new(NetConfig {
@@ -221,7 +221,7 @@ mod tests {
         })
     }
 
-    /// The peer says where it is.
+    /// The peer announces its station.
     fn answer(net: &mut Net, mac: Mac) {
         let packet = arp::Packet {
             operation: arp::Operation::Reply,
@@ -246,33 +246,33 @@ mod tests {
     fn a_destination_is_asked_for_known_and_followed_when_it_moves() {
         let (mut resolution, mut net) = (AddressResolution::default(), net());
         resolution.add(PEER);
-        assert!(resolution.look(0, false, &mut net).is_empty() && resolution.reach(PEER) == Reach::Asked);
+        assert!(resolution.poll(0, false, &mut net).is_empty() && resolution.reach(PEER) == Reach::Asked);
         assert_eq!(resolution.mac(PEER), None);
         answer(&mut net, Mac([2, 0, 0, 0, 0, 7]));
-        assert_eq!(resolution.look(1, false, &mut net), [PEER]);
+        assert_eq!(resolution.poll(1, false, &mut net), [PEER]);
         assert_eq!((resolution.reach(PEER), resolution.mac(PEER)), (Reach::Known, Some(Mac([2, 0, 0, 0, 0, 7]))));
-        // It moves: found when the host says so, or by itself while something is sent.
+        // It moves: found when the host reports it, or by itself while something is sent.
         answer(&mut net, Mac([2, 0, 0, 0, 0, 8]));
-        assert!(resolution.look(2, false, &mut net).is_empty());
-        resolution.look_again();
-        assert_eq!(resolution.look(3, false, &mut net), [PEER]);
+        assert!(resolution.poll(2, false, &mut net).is_empty());
+        resolution.check_again();
+        assert_eq!(resolution.poll(3, false, &mut net), [PEER]);
         answer(&mut net, Mac([2, 0, 0, 0, 0, 9]));
-        assert_eq!(resolution.look(4 + LOOK_AGAIN, true, &mut net), [PEER]);
-        assert!(resolution.look(5 + LOOK_AGAIN, true, &mut net).is_empty());
+        assert_eq!(resolution.poll(4 + CHECK_INTERVAL, true, &mut net), [PEER]);
+        assert!(resolution.poll(5 + CHECK_INTERVAL, true, &mut net).is_empty());
     }
 
     #[test]
-    fn a_destination_is_kept_as_long_as_it_is_used() {
+    fn a_destination_stays_as_long_as_it_is_used() {
         let (mut resolution, mut net, far) = (AddressResolution::default(), net(), Ipv4Addr::new(10, 9, 9, 9));
         (0..2).for_each(|_| resolution.add(far));
-        resolution.look(0, false, &mut net);
+        resolution.poll(0, false, &mut net);
         assert_eq!((resolution.reach(far), resolution.waiting), (Reach::NoRoute, false));
         resolution.remove(far);
         assert_eq!(resolution.reach(far), Reach::NoRoute);
         resolution.remove(far);
         assert!(resolution.destinations.is_empty());
         resolution.add(OWN);
-        assert_eq!(resolution.look(0, false, &mut net), [OWN]);
+        assert_eq!(resolution.poll(0, false, &mut net), [OWN]);
         assert_eq!(resolution.mac(OWN), Some(MAC), "the host itself");
     }
 

@@ -52,7 +52,7 @@ pub struct Config {
     pub congestion: Congestion,
     /// Programs may send and receive whole Ethernet frames.
     pub raw_packets: bool,
-    /// What carries their requests. Over streams, who carries them finds the ways to peers, too.
+    /// What carries their requests. Over streams, their carrier finds the ways to peers, too.
     pub lower_layer: LowerLayer,
     /// Registered memory of all programs of the daemon.
     pub table: Arc<MemoryTable>,
@@ -60,7 +60,7 @@ pub struct Config {
     pub secret: [u8; 16],
 }
 
-/// What a program may have, where nothing else is said.
+/// What a program may have by default.
 pub const LIMITS: Limits = Limits {
     qps: 4096,
     work_requests: 16_384,

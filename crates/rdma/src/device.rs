@@ -150,7 +150,7 @@ impl Device {
     /// A program reports what its functions came to. [`Answer::Done`].
     ///
     /// # Errors
-    /// EINVAL: more than may be kept.
+    /// EINVAL: more than the limit.
     pub fn report(&mut self, id: ProgramId, report: Report) -> Result<Answer, Failure> {
         if !report.is_bounded() {
             return Err(Failure::invalid("a report of functions is longer than may be"));
@@ -382,7 +382,7 @@ impl Device {
     }
 
     /// Whether the next hop of a path is known. A program's service thread asks until it is, before it uses the path;
-    /// `None` says that it has stopped asking.
+    /// `None`: it has stopped asking.
     ///
     /// # Errors
     /// EINVAL: a path that is not carried.
@@ -476,7 +476,7 @@ impl Device {
     }
 }
 
-/// What a capture says of a frame of the device's.
+/// What a capture has of a frame of the device's.
 fn sight(direction: Direction, fate: Fate) -> Sight<'static> {
     Sight { direction, flow: None, module: "rdma", fate }
 }
@@ -500,7 +500,7 @@ impl Transport for Device {
             self.share_out(now, frame, io);
         }
         let local = self.local();
-        for remote in self.resolution.look(now, self.sending, io.net) {
+        for remote in self.resolution.poll(now, self.sending, io.net) {
             done += 1;
             self.users.values_mut().for_each(|user| user.set_ways(remote, local, &self.resolution));
         }
@@ -524,11 +524,11 @@ impl Transport for Device {
         self.take_raw(now, frame, io)
     }
 
-    /// A neighbour that moved: its destinations are looked at again. One that does not answer is left to the queue
+    /// A neighbour that moved: its destinations are checked again. One that does not answer is left to the queue
     /// pairs' own time-outs.
     fn on_neighbour(&mut self, _now: Nanos, neighbour: &Neighbour, _io: &mut Io<'_>) {
         if neighbour.mac.is_some() {
-            self.resolution.look_again();
+            self.resolution.check_again();
         }
     }
 

@@ -67,17 +67,18 @@ impl Flows {
         !self.0.is_empty()
     }
 
-    /// Who gets a frame: of one for a station, the first whose rule is for it; of one for a group, each.
+    /// Receivers of a frame: of one for a station, the first whose rule is for it; of one for a group, each.
     pub(crate) fn takers(&self, bytes: &[u8]) -> Vec<(ProgramId, QpNumber)> {
         let Ok(header) = ethernet::Header::parse(bytes) else { return Vec::new() };
         let (is_group, headers) = (header.dst.is_group(), Starts::of(bytes));
         let matching = |rule: &FlowRule| {
             rule.frames == Frames::Matching && rule.fields.iter().all(|field| headers.has(bytes, field))
         };
-        let rest = |rule: &FlowRule| rule.frames == Frames::Rest || is_group && rule.frames == Frames::MulticastRest;
+        let catch_all =
+            |rule: &FlowRule| rule.frames == Frames::Rest || is_group && rule.frames == Frames::MulticastRest;
         let mut takers = self.which(matching);
         if takers.is_empty() {
-            takers = self.which(rest);
+            takers = self.which(catch_all);
         }
         takers.truncate(if is_group { usize::MAX } else { 1 });
         takers

@@ -71,7 +71,7 @@ pub(crate) fn address_of(group: Gid) -> Result<Ipv4Addr, Failure> {
     })
 }
 
-/// The group that a frame is for: both of its addresses say so, and it comes from one station.
+/// The group that a frame is for: both of its addresses name it, and it comes from one station.
 pub(crate) fn group_of(frame: &Frame) -> Option<Ipv4Addr> {
     let bytes = frame.bytes();
     let outer = ethernet::Header::parse(bytes).ok().filter(|outer| outer.ethertype == EtherType::Ipv4)?;

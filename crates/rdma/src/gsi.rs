@@ -35,7 +35,7 @@ fn send_one(letter: &Letter, local: Station, resolution: &AddressResolution, io:
     let deth = Deth { key: GSI_KEY, source: GSI_QP };
     let mut frame = io.pool.large();
     let bytes = frame.bytes_vec();
-    // Receivers of datagrams do not look at their sequence number (IBTA 1.3, 9.8.3).
+    // Receivers of datagrams do not check their sequence number (IBTA 1.3, 9.8.3).
     let bth = Bth::new(Opcode::UD_SEND, GSI_QP, Psn::new(0));
     path.emit(&bth, &Headers::NONE.with(deth.bytes()), MAD_LEN, bytes);
     bytes.extend_from_slice(&letter.mad.bytes());

@@ -3,7 +3,7 @@ use crate::failure::Failure;
 use verbs::attach::Device as Stated;
 use verbs::{Mtu, QpAttributes};
 
-/// What the engine does not know: the device's own limits.
+/// Limits of the device itself, beside the engine's.
 pub(crate) fn check(attributes: &QpAttributes, stated: &Stated) -> Result<(), Failure> {
     let a = attributes;
     let eight = |value: Option<u8>| value.is_none_or(|value| value <= stated.limits.reads);

@@ -26,7 +26,7 @@ impl Numbers {
         Numbers { secret, drawn: 0 }
     }
 
-    /// The next number that is not reserved and that `taken` does not say to be in use. There must be one: far fewer
+    /// The next number that is not reserved and that is not in use by `taken`. There must be one: far fewer
     /// queue pairs than numbers.
     pub(crate) fn draw(&mut self, taken: impl Fn(QpNumber) -> bool) -> QpNumber {
         loop {

@@ -1,7 +1,7 @@
 //! The objects of one program: which there are, what each of them uses, and how many there may be.
 //!
 //! An object that another one uses cannot be destroyed before it: EBUSY, as with hardware. Each number that a program
-//! states is looked up here, among its own.
+//! names is found here, among its own.
 use crate::failure::Failure;
 use std::collections::HashMap;
 use std::fmt;
@@ -190,7 +190,7 @@ impl Objects {
         }
     }
 
-    /// Looks whether an object of this kind could be added now.
+    /// Checks whether an object of this kind could be added now.
     ///
     /// # Errors
     /// ENOMEM: the program has as many as it may, or as much memory. EINVAL: it does not have one of those that are
@@ -238,7 +238,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Looks whether an object could be removed now.
+    /// Checks whether an object could be removed now.
     ///
     /// # Errors
     /// EINVAL: there is none. EBUSY: another one uses it.

@@ -13,19 +13,19 @@ impl Device {
         Ok(user(&mut self.users, id)?.shard.has_datagrams())
     }
 
-    /// The program is about to destroy a queue pair. Returns whether something that was posted to it waits for a turn.
+    /// The program is about to destroy a queue pair. Returns whether something that was posted waits for its quantum.
     ///
     /// # Errors
     /// ENODEV: the program is not attached any more.
-    pub fn await_turn(&mut self, id: ProgramId, number: QpNumber) -> Result<bool, Failure> {
-        Ok(user(&mut self.users, id)?.shard.await_turn(number))
+    pub fn await_quantum(&mut self, id: ProgramId, number: QpNumber) -> Result<bool, Failure> {
+        Ok(user(&mut self.users, id)?.shard.await_quantum(number))
     }
 
-    /// That turn has not come yet.
+    /// That quantum has not come yet.
     ///
     /// # Errors
     /// ENODEV: the program is not attached any more.
-    pub fn awaits_turn(&mut self, id: ProgramId, number: QpNumber) -> Result<bool, Failure> {
-        Ok(user(&mut self.users, id)?.shard.awaits_turn(number))
+    pub fn awaits_quantum(&mut self, id: ProgramId, number: QpNumber) -> Result<bool, Failure> {
+        Ok(user(&mut self.users, id)?.shard.awaits_quantum(number))
     }
 }

@@ -21,12 +21,12 @@ pub enum Change {
     Gone {
         /// It.
         qp: QpNumber,
-        /// What is left to say, where it had a connection.
+        /// What is left to send, where it had a connection.
         last: Option<FinalMessage>,
     },
 }
 
-/// What a device over streams keeps for whoever carries them. Over packets nobody asks, so nothing is kept.
+/// What a device over streams keeps for their carrier. Over packets there is none, so nothing is stored.
 pub(crate) struct StreamBinding {
     lower_layer: LowerLayer,
     pub(crate) changes: Vec<Change>,
@@ -61,11 +61,11 @@ mod tests {
 
     #[test]
     fn over_packets_nothing_piles_up() {
-        for (lower_layer, kept) in [(LowerLayer::Packets, 0), (LowerLayer::Stream, 2)] {
+        for (lower_layer, stored) in [(LowerLayer::Packets, 0), (LowerLayer::Stream, 2)] {
             let mut over = StreamBinding::new(lower_layer);
             over.has_peer(17, Ipv4Addr::LOCALHOST, Some(18));
             over.gone(17, None);
-            assert_eq!(over.changes.len(), kept);
+            assert_eq!(over.changes.len(), stored);
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Naming {
     pub sender: CommId,
     /// See [`Naming::sender`].
     pub receiver: CommId,
-    /// The sender's queue pair, where it says which.
+    /// The sender's queue pair, where it names one.
     pub qp: Option<QpNumber>,
     /// It asks for a connection.
     pub begins: bool,

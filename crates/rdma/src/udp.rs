@@ -19,7 +19,7 @@ use wire::{EtherType, ethernet, ipv4};
 
 /// Bytes of a UDP header.
 const HEADER_LEN: usize = 8;
-/// Ports that are given to who asks for any.
+/// Ephemeral ports.
 const FIRST: u16 = 32_768;
 const COUNT: u16 = 28_232;
 /// Ports of a program at most.
@@ -42,7 +42,7 @@ struct Port {
 pub(crate) struct Wanted<'a> {
     /// The address may be unspecified; port 0 stands for any free one.
     pub(crate) address: SocketAddrV4,
-    /// From where on a free one is looked for.
+    /// From where on a free one is searched.
     pub(crate) begin: u16,
     /// A transport of the host gets what is for this port.
     pub(crate) is_claimed: &'a dyn Fn(u16) -> bool,
@@ -166,12 +166,12 @@ impl UdpPorts {
         count
     }
 
-    /// A frame that no transport claims: kept where it is a datagram for a port that somebody is bound to.
+    /// A frame that no transport claims: queued where it is a datagram for a bound port.
     pub(crate) fn offer(&mut self, now: Nanos, mut frame: Box<Frame>, io: &mut Io<'_>) -> Option<Box<Frame>> {
         let Some(place) = self.place(&frame, io) else { return Some(frame) };
         io.pool.flatten(&mut frame);
-        let kept = self.keep(now, &place, &frame, io);
-        kept.unwrap_or_else(|reason| io.drops.count(reason));
+        let queued = self.keep(now, &place, &frame, io);
+        queued.unwrap_or_else(|reason| io.drops.count(reason));
         io.pool.put(frame);
         None
     }
@@ -239,7 +239,7 @@ impl UdpPorts {
     }
 }
 
-/// A datagram in a frame, by what its headers say.
+/// A datagram in a frame, by its headers.
 struct UdpDatagram {
     from: SocketAddrV4,
     port: u16,
@@ -268,7 +268,7 @@ fn datagram(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let len = (HEADER_LEN + payload.len()) as u16;
     [from.port(), to.port(), len, 0].iter().for_each(|half| bytes.extend_from_slice(&half.to_be_bytes()));
     bytes.extend_from_slice(payload);
-    // Zero says that there is none: the other form of zero stands for it (RFC 768).
+    // Zero means that there is none: the other form of zero stands for it (RFC 768).
     let checksum = match sum(from, to, &bytes).finish() {
         0 => 0xffff,
         checksum => checksum,

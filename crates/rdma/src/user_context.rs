@@ -21,7 +21,7 @@ pub trait EventPipe: Send + Sync {
     fn put(&self, message: &[u8]);
 }
 
-/// Who a program is, for people.
+/// Identity of a program, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Who {
     /// Its process.
@@ -34,7 +34,7 @@ pub struct Who {
 
 /// A program that attaches: the daemon's ends of what it shares with it.
 pub struct NewProgram {
-    /// Who it is.
+    /// Its identity.
     pub who: Who,
     /// Of its send pipe.
     pub pipe: PipeConsumer<8>,
@@ -118,11 +118,11 @@ impl UserContext {
     /// Passes events on, and keeps which queue pairs have messages.
     pub(crate) fn carry_out(&mut self, events: &mut Vec<Event>) {
         for event in events.drain(..) {
-            self.tell(event);
+            self.notify(event);
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn notify(&mut self, event: Event) {
         match event {
             Event::Ready(number) => self.ready.push(number),
             Event::Completion(cq) => {

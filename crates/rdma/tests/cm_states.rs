@@ -53,7 +53,7 @@ fn step(connection: &mut Connection, input: Input<'_>) -> (Step, bool) {
     (step, done)
 }
 
-/// Hands messages over until nobody says anything more; news of the two sides.
+/// Hands messages over until neither side sends any more; events of the two sides.
 fn exchange(sides: &mut [Connection; 2], from: usize, mads: &[Mad]) -> [Vec<News>; 2] {
     let mut news = [Vec::new(), Vec::new()];
     let mut wire: Vec<(usize, Mad)> = mads.iter().map(|mad| (1 - from, mad.clone())).collect();
@@ -79,7 +79,7 @@ fn connected() -> [Connection; 2] {
     let mra = passive().1;
     exchange(&mut sides, 1, mra.mads());
     let (replied, _) = step(&mut sides[1], Input::Accept(&parameters()));
-    // Each side says where the other one begins to send (IBTA 1.3, 12.7.31).
+    // Each side gives the number at which the other one begins to send (IBTA 1.3, 12.7.31).
     let Message::Reply(reply) = &replied.mads()[0].message else { panic!("{replied:?}") };
     assert_eq!(reply.qp.first_psn, sides[1].facts().receive_psn);
     let news = exchange(&mut sides, 1, replied.mads());
@@ -246,13 +246,13 @@ fn every_message_in_every_state() {
             let after = connection.state();
             assert!(may_follow(state, after), "{state:?} to {after:?} by {message:?}");
             assert!(first.mads().len() <= 1 && first.news().len() <= 1, "{state:?}: {message:?} is amplified");
-            // Something is due in each state in which the peer has to speak; else nobody would ever forget it.
+            // Something is due in each state in which the peer has to send; else it would stay for ever.
             let waits = !matches!(after, State::ReqReceived | State::RepReceived | State::Established | State::Idle);
             assert_eq!(connection.due().is_some(), waits, "{state:?}, {after:?}, {message:?}");
-            // Reported once, however often the peer says it.
+            // Reported once, however often the peer sends it.
             let (second, _) = step(&mut connection, Input::Message(&message));
             if after != state {
-                assert!(second.news().is_empty(), "{state:?}: {message:?} is told twice");
+                assert!(second.news().is_empty(), "{state:?}: {message:?} is reported twice");
             }
         }
     }

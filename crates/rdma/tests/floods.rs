@@ -8,7 +8,7 @@ use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex};
 use support::{MAC, Nowhere, OWN, PEER, attach, config, host};
 use verbs::Number;
-use verbs::connections::{Answer as Told, Happened, Request, Space};
+use verbs::connections::{Answer as ConnectionsAnswer, Happened, Request, Space};
 use verbs::control::Answer;
 use wire::Mac;
 use wire::roce::cm::{GSI_KEY, MAD_LEN, Mad, Message, Named, Pair, PortSpace, PrivateData, Request as Req, Service};
@@ -53,7 +53,9 @@ impl World {
 
     /// The identifier of the next request that a program takes.
     fn requested(&self, id: ProgramId, channel: Number) -> Option<Number> {
-        let Ok(Answer::Connections(Told::Event(event))) = self.call(id, &Request::Event(channel)) else { panic!() };
+        let Ok(Answer::Connections(ConnectionsAnswer::Event(event))) = self.call(id, &Request::Event(channel)) else {
+            panic!()
+        };
         event.filter(|event| matches!(event.what, Happened::Requested { .. })).map(|event| event.id)
     }
 
@@ -118,7 +120,7 @@ fn a_program_that_takes_no_events_gets_no_more_of_them() {
     assert!((10_000..20_000).contains(&asked), "{asked} events wait");
     assert_eq!(world.call(id, &Request::Route(number)).unwrap_err().errno, libc::ENOMEM);
     let mut taken = 0;
-    while let Ok(Answer::Connections(Told::Event(Some(_)))) = world.call(id, &Request::Event(channel)) {
+    while let Ok(Answer::Connections(ConnectionsAnswer::Event(Some(_)))) = world.call(id, &Request::Event(channel)) {
         taken += 1;
     }
     assert_eq!(taken, asked + 1, "none is lost");
@@ -140,7 +142,7 @@ fn a_flood_of_requests_fills_one_backlog_only() {
     // The other one is asked as ever.
     world.round(Some(req(FLOOD + 1, 4001)));
     assert!(world.requested(other, others).is_some());
-    // Who answers has room again.
+    // An answer makes room again.
     let asked = world.requested(flooded, channel).unwrap();
     world.call(flooded, &Request::Reject { id: asked, data: Vec::new() }).unwrap();
     world.call(flooded, &Request::Destroy(asked)).unwrap();
@@ -159,7 +161,7 @@ fn a_flood_of_requests_fills_one_backlog_only() {
 }
 
 #[test]
-fn strangers_get_a_thousand_answers_a_second() {
+fn unknown_peers_get_a_thousand_answers_a_second() {
     let mut world = World::new();
     let pair = |number| Pair { local: number, remote: number + 1 };
     for (at, flood) in [

@@ -82,7 +82,7 @@ impl World {
         tx
     }
 
-    /// The peer says where it is.
+    /// The peer announces its station.
     fn meet(&mut self) -> Vec<Box<Frame>> {
         let mut frame = self.pool.small();
         frame.resize(ethernet::HEADER_LEN + arp::LEN);
@@ -177,7 +177,7 @@ fn a_device_over_streams_has_no_udp() {
 }
 
 #[test]
-fn datagrams_wait_and_say_whether_the_way_back_is_known() {
+fn datagrams_wait_and_have_whether_the_way_back_is_known() {
     let mut world = World::new();
     let id = world.attach();
     let (port, pipe) = world.bind(id, SocketAddrV4::new(OWN, 7174)).unwrap();

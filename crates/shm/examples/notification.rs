@@ -1,5 +1,5 @@
-//! Elements of 64 bytes between two threads, in two ways (SmartNS section 5.5, figure 14). In a *pipe*, elements say
-//! themselves that they are valid. With a *doorbell*, a word beside a ring says up to where they are. A doorbell is
+//! Elements of 64 bytes between two threads, in two ways (SmartNS section 5.5, figure 14). In a *pipe*, elements have
+//! a valid bit each. With a *doorbell*, a word beside a ring has how far they are valid. A doorbell is
 //! written once for elements that go together.
 //!
 //! `notification time TOGETHER MILLISECONDS` prints a line for each way: its name, nanoseconds an element takes in a
@@ -15,7 +15,7 @@ const ENTRIES: u32 = 1024;
 const AT: usize = 4096;
 /// The producer of a pipe reads the consumer's counter four times in a lap.
 const EVERY: u32 = ENTRIES / 4;
-/// Looks at an empty ring, or a full one, before the thread gives way: both threads may share a core.
+/// Polls of an empty ring, or a full one, before the thread yields: both threads may share a core.
 const SPINS: u32 = 1000;
 /// Round trips that are timed together.
 const GROUP: usize = 100;
@@ -90,10 +90,10 @@ fn region(bytes: usize) -> Arc<Region> {
 
 /// Until it is there.
 #[inline(always)]
-fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
+fn wait<T>(mut poll: impl FnMut() -> Option<T>) -> T {
     let mut spins = 0;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         spins += 1;

@@ -1,4 +1,4 @@
-//! The word of a doorbell: how a sleeper announces itself, and how the other side looks for one. Why no wake-up is lost
+//! Word of a doorbell: how a sleeper announces itself, and how the other side finds one. Why no wake-up is lost
 //! is described at [`crate::Doorbell`]; the model checker goes through every interleaving of this file (`model.rs`).
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, fence};
@@ -7,10 +7,10 @@ use std::sync::atomic::compiler_fence;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, fence};
 
-/// In the word: the sleeper calls `membarrier` before its last look. Below it, the number of sleepers.
+/// In the word: the sleeper calls `membarrier` before its last poll. Below it, the number of sleepers.
 pub(crate) const BARRIER: u32 = 1 << 31;
 
-/// One sleeper more. A full fence is to follow before the last look for work.
+/// One sleeper more. A full fence is to follow before the last poll for work.
 #[inline]
 pub(crate) fn one_more(word: &AtomicU32) {
     word.fetch_add(1, SeqCst);

@@ -26,7 +26,7 @@ pub struct ByteRing {
     first: u32,
     /// Where the stream may go on: the full ring, the large one.
     next: [Option<Part>; 2],
-    /// The place in the region of the word that says in which ring the stream is.
+    /// The place in the region of the word with the ring of the stream.
     word: u32,
     /// Which of the stream's rings it is.
     level: Level,
@@ -251,7 +251,7 @@ impl ByteRing {
 const FRONT: usize = 16;
 
 /// Bytes of a ring, by reference: `len` bytes from stream position `pos`. It keeps the mapping alive; what the
-/// bytes are when they are read is up to those who share the ring.
+/// bytes are when they are read is up to the sides that share the ring.
 #[derive(Clone)]
 pub struct Span {
     byte_ring: Arc<ByteRing>,

@@ -1,13 +1,13 @@
-//! Contention for the core: where other programs want it, a waiting thread sleeps at once instead of yielding.
+//! Contention for the core: where other programs are ready to run, a waiting thread sleeps at once instead of yielding.
 //!
-//! A yield is the cheapest hand-over where only those who wait for each other share a core. Where somebody computes
-//! there, the scheduler gives that program a whole slice for each yield, milliseconds. Who sleeps gets the core as soon
-//! as it is woken.
+//! A yield is the cheapest hand-over where only threads that wait for each other share a core. Where another one
+//! computes there, the scheduler gives that program a whole slice for each yield, milliseconds. A sleeping thread gets
+//! the core as soon as it is woken.
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// A yield of this length was somebody's slice. Those who wait for each other have no turns this long.
+/// A yield of this length was another program's slice. Threads that wait for each other do not run this long.
 const SLICE: Duration = Duration::from_micros(500);
 /// Waits without yielding after the first such slice, before one tries again. They are twice as many after each further
 /// slice, and half as many after each short turn.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::time::Duration;
 
-/// One direction's doorbell: a descriptor and a word in the region that says how many sleep on it.
+/// One direction's doorbell: a descriptor, and a word in the region with how many sleep on it.
 ///
 /// The descriptor is an eventfd where the ringing side is the one that must not trust the other, or where both are one
 /// party. Where the *daemon* rings, it is a pair of sockets ([`Doorbell::pair`]). `O_NONBLOCK` belongs to the open
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// next write would wait for ever. Each end of a pair is an open file of its own, and `MSG_DONTWAIT` belongs to the
 /// call. For the same reason the daemon never reads an eventfd that an application has, but watches it edge-triggered.
 ///
-/// The sleeper calls [`Doorbell::prepare_to_sleep`], looks once more for work, and only then waits on the descriptor.
+/// The sleeper calls [`Doorbell::prepare_to_sleep`], polls once more for work, and only then waits on the descriptor.
 /// The other side publishes work and calls [`Doorbell::ring`]. Each writes its own word and then reads the other's.
 /// With a full fence between the two on both sides, one of them reads what the other wrote.
 ///
@@ -25,12 +25,12 @@ use std::time::Duration;
 ///
 /// The ringing side rings for every message, the other sleeps rarely. So the sleeper may pay for both. It
 /// [promises](Doorbell::promise_barrier) to call `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)` between its announcement
-/// and its last look. A ringer that [relies](Doorbell::rely_on_barrier) on this only keeps the compiler from
+/// and its last poll. A ringer that [relies](Doorbell::rely_on_barrier) on this only keeps the compiler from
 /// reordering. Why no wake-up is lost then:
 ///
 /// - During the call, the kernel has each running thread of a *registered* process execute a full fence. A thread that
 ///   does not run executes one when it is switched. If that fence comes after the ringer's publication, the sleeper's
-///   last look finds the work. If it comes before, the ringer reads the word after the announcement was made, and
+///   last poll finds the work. If it comes before, the ringer reads the word after the announcement was made, and
 ///   rings. There is no third case.
 /// - The promise is a bit of the word that the ringer reads anyway, so promise and announcement are one value. A
 ///   ringer that finds the bit clear executes the full fence and reads again. So does one that could not register,
@@ -38,12 +38,12 @@ use std::time::Duration;
 ///   may lack the call.
 /// - A sleeper whose call is refused later (a filter installed meanwhile) takes the promise back. A ringer may have
 ///   read the bit just before, with its publication still in the store buffer. So the sleeper waits for [`SETTLE`],
-///   once, before its last look.
+///   once, before its last poll.
 /// - Linux misses processors. The process may register while a processor is idle that last ran a thread of it. The
 ///   idle task then still has the process' page tables loaded (lazy TLB). `membarrier_switch_mm` compares them with
 ///   those of the thread that comes next, finds the same, and leaves the run queue unregistered. No barrier reaches
 ///   that processor until another process ran on it. (Linux 5.4 to 6.18 at least; seen as 3 of 20,000 lost.) So the
-///   sleeper looks once more after [`SETTLE`], as above. A wake-up that Linux loses comes a millisecond late.
+///   sleeper polls once more after [`SETTLE`], as above. A wake-up that Linux loses comes a millisecond late.
 /// - The word can be written by both sides. A ringer that lies in it loses only wake-ups of work of its own: each
 ///   context has its own doorbell. A *sleeper* that promises and does not keep it loses only wake-ups of its own.
 ///   No other word is read for this. A full count, an empty one or a wrong bit makes a ring too many or too few, and
@@ -73,7 +73,7 @@ unsafe impl Sync for Doorbell {}
 /// Bytes taken at once from a socket: more rings than fit into one.
 const CLEARED: usize = 1024;
 /// After this time, all others see what a processor has written, whatever fence was left out. A store buffer empties in
-/// well under a microsecond. A sleeper waits no longer than this before it looks for work once more, its
+/// well under a microsecond. A sleeper waits no longer than this before it polls for work once more, its
 /// announcement standing; only then it waits for good.
 pub const SETTLE: Duration = Duration::from_millis(1);
 
@@ -130,7 +130,7 @@ impl Doorbell {
         self.relies
     }
 
-    /// Announces a sleeper. Afterwards, look for work once more before waiting.
+    /// Announces a sleeper. Afterwards, poll for work once more before waiting.
     pub fn prepare_to_sleep(&self) {
         Doorbell::prepare_all([self]);
     }
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
             set
         };
-        // SAFETY: as above; the macro looks at a bit.
+        // SAFETY: as above; the macro reads a bit.
         for at in (0..libc::CPU_SETSIZE as usize).filter(|at| unsafe { libc::CPU_ISSET(*at, &allowed) }) {
             let mut child = Command::new("true");
             // SAFETY: between fork and exec, one system call on a local.
@@ -267,17 +267,17 @@ mod tests {
         }
     }
 
-    /// Rounds in which one thread publishes and rings while the other announces itself and looks, both at once. Counts
+    /// Rounds in which one thread publishes and rings while the other announces itself and polls, both at once. Counts
     /// those in which neither saw the other: the lost wake-ups.
     fn lost_wakeups(region: &Arc<Region>, sleeper: &Doorbell, ringer: &Doorbell, rounds: u32) -> u32 {
         let word = |at| region.u32_at(at);
         // Spins a while for the other thread, then lets it run: it may be on the same core.
         let wait = |at, round| {
-            for turn in 0u32.. {
+            for spins in 0u32.. {
                 if word(at).load(SeqCst) >= round {
                     break;
                 }
-                if turn > 1000 {
+                if spins > 1000 {
                     std::thread::yield_now();
                 }
             }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wakeup_is_lost_whichever_side_knows_barriers() {
+    fn no_wakeup_is_lost_whichever_side_has_barriers() {
         for (promise, rely) in [(true, true), (false, false), (true, false), (false, true)] {
             let (region, sleeper, ringer) = pair(promise, rely);
             assert_eq!(lost_wakeups(&region, &sleeper, &ringer, 20_000), 0, "promise {promise}, rely {rely}");

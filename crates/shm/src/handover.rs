@@ -9,7 +9,7 @@ pub const MAX_FDS: usize = 4;
 /// Most bytes in one message; a longer one is an error on both sides.
 pub const MAX_MESSAGE: usize = 16 * 1024;
 
-/// Who is on the other end of a UNIX socket, as the kernel vouches for it.
+/// Credentials of the other end of a UNIX socket, by the kernel (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
     /// Process id when the socket was connected.
@@ -53,7 +53,7 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     unsafe { system_call::call(libc::SYS_connect, arguments) }.map(|_| fd)
 }
 
-/// Who is at the other end.
+/// Credentials of the other end.
 pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     // SAFETY: the buffer is a local ucred and its size is passed.
@@ -95,7 +95,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> i
     send_with(socket, message, fds, 0)
 }
 
-/// The same, to somebody who may not read what he is sent: fails where there is no room.
+/// The same, to a peer that may not read what it is sent: fails where there is no room.
 pub fn send_at_once(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_with(socket, message, fds, libc::MSG_DONTWAIT)
 }

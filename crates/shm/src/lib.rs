@@ -1,5 +1,5 @@
 //! Shared memory between processes that do not trust each other: sealed regions, descriptor rings,
-//! doorbells, and byte rings. It moves bytes and words and does not know what they mean.
+//! doorbells, and byte rings. It moves bytes and words without their meaning.
 //!
 //! This crate holds unsafe code so that others need not. Every public operation is bounds-checked. Shared bytes are
 //! copied in or out, and never borrowed as slices, because the other side may change them at any moment.

@@ -100,7 +100,7 @@ fn a_pipe_hands_over_each_element_once() {
     });
 }
 
-/// Publishes and looks for a sleeper on one thread; announces itself and looks for work on the other. Returns whether
+/// Publishes and checks for a sleeper on one thread; announces itself and polls for work on the other. Returns whether
 /// one of them saw the other.
 fn one_sees_the_other(announce: fn(&AtomicU32)) -> bool {
     let (word, work) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -128,7 +128,7 @@ fn no_wakeup_is_lost() {
     });
 }
 
-/// The model can find what it looks for.
+/// The model can find a lost wake-up.
 #[test]
 #[should_panic(expected = "one_sees_the_other")]
 fn without_the_fence_the_model_finds_a_lost_wakeup() {

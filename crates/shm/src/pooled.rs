@@ -54,7 +54,7 @@ impl<T> Pool<T> {
     /// Puts a value into the pool.
     pub fn put(&mut self, value: T) -> Pooled<T> {
         let count = self.chunks.len();
-        // Where none is found, the next chunk has room for as many as this has looked at and more.
+        // Where none is found, the next chunk has room for as many as this has tried and more.
         let found = (0..count).map(|i| (self.at + i) % count).find(|at| self.chunks[*at].free.load(Relaxed) != 0);
         self.at = found.unwrap_or_else(|| {
             self.chunks.push(Chunk::new());
@@ -177,7 +177,7 @@ impl<T: Default> Default for Pooled<T> {
 mod tests {
     use super::*;
 
-    /// A value that says when it is dropped.
+    /// A value that records its drop.
     struct Counted(Arc<AtomicU32>, u32);
 
     impl Drop for Counted {

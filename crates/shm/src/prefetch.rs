@@ -63,7 +63,7 @@ pub fn prefetch_two_to_write(at: *const u8) {
 const HUGE: usize = 2 << 20;
 
 /// Asks for huge pages for a large table, used or not: those whose first byte is written from now on. Where tens of
-/// thousands of connections are looked up in no order, finding the page would otherwise cost more than the look.
+/// thousands of connections are looked up in no order, finding the page would otherwise cost more than the lookup.
 /// Nothing else changes; a system that gives none keeps small ones.
 pub fn prefer_huge_pages<T>(table: &Vec<T>) {
     let from = (table.as_ptr() as usize).next_multiple_of(HUGE);

@@ -80,7 +80,7 @@ impl Region {
     }
 
     /// A number that no other memory of the machine has while this one is there: where the kernel keeps it. 0 where the
-    /// kernel does not say.
+    /// kernel does not report it.
     pub fn number(&self) -> u64 {
         // SAFETY: fstat on an owned descriptor with a properly sized buffer.
         unsafe {

@@ -41,7 +41,7 @@ pub struct Corrupt;
 pub struct Producer<const W: usize> {
     place: RingMemory,
     tail: u32,
-    /// The consumer's position as last seen; refreshed only when the ring looks full.
+    /// The consumer's position as last seen; refreshed only when the ring seems full.
     head: u32,
 }
 
@@ -62,7 +62,7 @@ impl<const W: usize> Producer<W> {
         Ok(())
     }
 
-    /// A descriptor is going to be published soon: the consumer, who looks for it all the time, has the line of the
+    /// A descriptor is going to be published soon: the consumer, which polls for it all the time, has the line of the
     /// position.
     #[inline(always)]
     pub fn expect(&self) {
@@ -70,7 +70,7 @@ impl<const W: usize> Producer<W> {
     }
 
     /// Adds a descriptor that the consumer sees with the next one that is pushed, or after [`Producer::publish`].
-    /// Several at once: each look of the consumer's in between would take the position's line away.
+    /// Several at once: each poll of the consumer's in between would take the position's line away.
     #[inline(always)]
     pub fn add(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
         if self.free() == 0 {
@@ -147,7 +147,7 @@ impl<const W: usize> Producer<W> {
 pub struct Consumer<const W: usize> {
     place: RingMemory,
     head: u32,
-    /// The producer's position as last seen; refreshed when the ring looks empty.
+    /// The producer's position as last seen; refreshed when the ring seems empty.
     tail: u32,
 }
 
@@ -206,7 +206,7 @@ impl<const W: usize> Consumer<W> {
     /// Copies of the descriptors that wait, at most `most`, which stay where they are. They are a hint at what
     /// [`Consumer::pop`] is going to give: the producer may still change them.
     pub fn ahead(&mut self, most: u32) -> impl Iterator<Item = [u64; W]> {
-        // What is wrong with the ring is for `pop` to say.
+        // What is wrong with the ring is for `pop` to report.
         let _ = self.refresh();
         let (place, head) = (&self.place, self.head);
         let waiting = self.tail.wrapping_sub(head).min(most);
@@ -214,7 +214,7 @@ impl<const W: usize> Consumer<W> {
             .map(move |at| place.descriptor::<W>(head.wrapping_add(at)).each_ref().map(|word| word.load(Relaxed)))
     }
 
-    /// For a look at whether something came, without this value: what others take is news as well.
+    /// For a check whether something came, without this value: what others take counts as well.
     #[cfg(not(loom))]
     pub fn news(&self) -> News {
         News { place: self.place.clone(), head: self.head }
@@ -265,7 +265,7 @@ impl<const W: usize> Consumer<W> {
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(u32);
 
-/// A look at a ring, from [`Consumer::news`].
+/// A view of a ring, from [`Consumer::news`].
 #[cfg(not(loom))]
 pub struct News {
     place: RingMemory,
@@ -356,7 +356,7 @@ mod tests {
             c.pop().unwrap();
         }
         assert!(c.has_passed(mark) && !c.is_empty());
-        // A producer that never had so much, or takes back what it said, is not waited for.
+        // A producer that never had so much, or takes its position back, is not waited for.
         region.u32_at(64).store(1 << 30, Relaxed);
         let mark = c.mark();
         region.u32_at(64).store(4, Relaxed);

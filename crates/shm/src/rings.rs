@@ -7,7 +7,7 @@ pub fn ease(small: u32) -> u32 {
     small / 8
 }
 
-/// The rings of a stream, in the order in which it goes through them: numbers of the word that both sides look at.
+/// The rings of a stream, in the order in which it goes through them: numbers of the word that both sides read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -20,7 +20,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// What the word says; nonsense is the last one.
+    /// Meaning of the word; nonsense is the last one.
     pub fn of(word: u32) -> Level {
         match word {
             0 => Level::Small,
@@ -39,7 +39,7 @@ pub struct Rings {
     pub full: (usize, usize),
     /// Likewise, and larger than that one.
     pub large: Option<(usize, usize)>,
-    /// The word that says in which it is ([`Level`]).
+    /// The word with its ring ([`Level`]).
     pub word: usize,
 }
 

@@ -23,22 +23,22 @@ fn limit(bytes: u64) {
 fn a_failed_allocation_gets_the_reserve() {
     assert!(!is_short(), "nobody keeps one");
     assert!(keep() && keep() && !is_short());
-    let mut kept: Vec<Vec<u8>> = Vec::with_capacity(2000);
+    let mut blocks: Vec<Vec<u8>> = Vec::with_capacity(2000);
     limit(data_bytes() + (1 << 20));
     // The allocator may have some left of its own.
     while !is_short() {
-        assert!(kept.len() < 1500, "the limit is none");
-        kept.push(vec![7; 64 << 10]);
+        assert!(blocks.len() < 1500, "the limit is none");
+        blocks.push(vec![7; 64 << 10]);
     }
     // What is there can still be served.
-    let before = kept.len();
-    (0..BYTES / 2 / (64 << 10)).for_each(|_| kept.push(vec![8; 64 << 10]));
+    let before = blocks.len();
+    (0..BYTES / 2 / (64 << 10)).for_each(|_| blocks.push(vec![8; 64 << 10]));
     assert!(is_short());
     let sound = |(at, block): (usize, &Vec<u8>)| block.iter().all(|byte| *byte == if at < before { 7 } else { 8 });
-    assert!(kept.iter().enumerate().all(sound));
+    assert!(blocks.iter().enumerate().all(sound));
     // Memory comes back.
     limit(libc::RLIM_INFINITY);
     assert!(!is_short());
-    kept.push(vec![9; 4 << 20]);
+    blocks.push(vec![9; 4 << 20]);
     assert!(!is_short());
 }

@@ -1,4 +1,4 @@
-//! An application: a small state machine that speaks the context protocol over real shared memory.
+//! Application: a small state machine with the context protocol over real shared memory.
 use crate::caller::Caller;
 use crate::connection::{Connection, Wish};
 use crate::pair::{CLIENT, SideState};
@@ -11,11 +11,11 @@ use shm::ByteRing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How soon an application looks again at a ring that was full.
+/// Time until an application polls a ring again that was full.
 const RING_FULL: Nanos = 20_000;
 
-/// How soon it looks again whose connection came in.
-const LOOK_AGAIN: Nanos = 1_000_000;
+/// Time until it matches a connection that came in again.
+const RETRY: Nanos = 1_000_000;
 
 /// What a tagged request was for.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Held {
     pub listen: usize,
     /// Its name in the host.
     pub binding: u32,
-    /// Connections that it may still be handed, as it last said.
+    /// Connections that it may still be handed, by its last request (`Request::Arm`).
     pub credits: u32,
 }
 
@@ -160,7 +160,7 @@ impl App {
         self.take_replies(now, scene)?;
         if self.forking {
             // As in a program, nothing happens between the request and the answer.
-            self.wake_at = if self.tell(now, scene) { Nanos::MAX } else { now + RING_FULL };
+            self.wake_at = if self.flush(now, scene) { Nanos::MAX } else { now + RING_FULL };
             return Ok(());
         }
         if self.token.is_some() {
@@ -174,15 +174,15 @@ impl App {
         self.act_on_connections(now, scene)?;
         self.fork_if_due(now, scene);
         self.outbox.extend(self.connections.values_mut().filter_map(Connection::take_offer));
-        let mut all_reported = self.tell(now, scene);
+        let mut all_reported = self.flush(now, scene);
         if all_reported && scene.plan.apps[self.index].rests {
-            self.rest();
-            all_reported = self.tell(now, scene);
+            self.request_reclaims();
+            all_reported = self.flush(now, scene);
         }
         let own = self.next_due();
         let retry = match (all_reported, self.unknown.is_empty()) {
             (false, _) => now + RING_FULL,
-            (true, false) => now + LOOK_AGAIN,
+            (true, false) => now + RETRY,
             (true, true) => Nanos::MAX,
         };
         self.wake_at = own.min(retry).min(self.next_call(now, scene)).min(self.next_planned(now, scene)).max(now + 1);
@@ -374,10 +374,10 @@ impl App {
     }
 
     /// Asks for reclaim where a connection is quiet.
-    fn rest(&mut self) {
+    fn request_reclaims(&mut self) {
         for connection in self.connections.values_mut() {
             let slot = connection.slot;
-            if let Some((tx_head, rx_head)) = connection.take_rest() {
+            if let Some((tx_head, rx_head)) = connection.take_idle() {
                 self.outbox.push_back(Request::Reclaim { slot, tx_head, rx_head });
             }
         }
@@ -404,7 +404,7 @@ impl App {
     }
 
     /// Leaves bumps and requests; false where a ring was full.
-    fn tell(&mut self, now: Nanos, scene: &mut Scene) -> bool {
+    fn flush(&mut self, now: Nanos, scene: &mut Scene) -> bool {
         let mut all = true;
         for connection in self.connections.values_mut().filter(|connection| connection.dirty) {
             connection.dirty = self.end.bumps.push(connection.bump().to_words()).is_err();
@@ -427,7 +427,7 @@ impl App {
 
     fn fork_if_due(&mut self, now: Nanos, scene: &Scene) {
         let due = scene.plan.apps[self.index].fork_us.is_some_and(|at| now >= scene.start + at * 1000);
-        // A child would not know what a listener is called that its parent only asks for.
+        // A child would not have the name of a listener that its parent only asks for.
         let asking = |purpose: &Purpose| matches!(purpose, Purpose::Bind(_) | Purpose::Listen(..));
         if due && !self.forked && !self.purposes.values().any(asking) {
             (self.forked, self.forking) = (true, true);

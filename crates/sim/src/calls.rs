@@ -10,8 +10,8 @@ use port::Nanos;
 const TRY_AGAIN: Nanos = 5_000_000;
 /// First port of connections between applications of one host: below those that hosts choose.
 const FIRST_OWN: u16 = 10_000;
-/// How often it looks whether somebody listens yet.
-const LOOK_AGAIN: Nanos = 1_000_000;
+/// Time between two polls for a listener.
+const RETRY: Nanos = 1_000_000;
 
 impl App {
     /// Starts what is due.
@@ -67,7 +67,7 @@ impl App {
     fn begin(&mut self, scene: &Scene, pair: usize) {
         let call = &scene.plan.calls[scene.pairs[pair].call];
         let to_self = scene.plan.apps[scene.plan.listens[call.to].app].host == self.host;
-        // A host's frames to itself are not seen, so only its port says which connection one that came in is.
+        // A host's frames to itself are not seen, so only its port shows which connection one that came in is.
         let port = if call.bind == 0 && to_self { FIRST_OWN + pair as u16 } else { call.bind };
         if port == 0 {
             return self.connect(scene, pair, 0);
@@ -122,13 +122,13 @@ impl App {
         }
         let again = self.caller.again.iter().map(|(at, _)| *at);
         if !self.has_slot_to_spare() {
-            return again.min().unwrap_or(Nanos::MAX).min(now + LOOK_AGAIN);
+            return again.min().unwrap_or(Nanos::MAX).min(now + RETRY);
         }
         let starts = self.caller.groups.iter().filter_map(|group| {
             let call = &scene.plan.calls[group.call];
             let waits = scene.listening[call.to] == Listening::Before;
             (self.caller.live < call.parallel)
-                .then(|| if waits { group.next_start.max(now + LOOK_AGAIN) } else { group.next_start })
+                .then(|| if waits { group.next_start.max(now + RETRY) } else { group.next_start })
         });
         again.chain(starts).min().unwrap_or(Nanos::MAX)
     }

@@ -7,7 +7,7 @@ use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, Record, run_recorded};
 use clap::Args;
-use console::{say, several};
+use console::{print_line, several};
 use engines::EngineKind;
 use port::Capture;
 use std::io::{IsTerminal, Write};
@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The engine of all hosts, instead of those that the seeds choose
     #[arg(long, value_name = "NAME", conflicts_with = "plan")]
     pub engine: Option<EngineKind>,
-    /// Only ZeroNIC hosts: what the seeds say of them, and one pair of them at least
+    /// Only ZeroNIC hosts: the seeds' part about them, and one pair of them at least
     #[arg(long, conflicts_with_all = ["plan", "engine"])]
     pub zeronic: bool,
     /// Stop after so many failures
@@ -96,11 +96,11 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
     }
     match run_caught(plan) {
         Ok(figures) => {
-            say(&format!("passed: {figures}"));
+            print_line(&format!("passed: {figures}"));
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            say(&format!("FAILED {failure}"));
+            print_line(&format!("FAILED {failure}"));
             if arguments.shrink {
                 print_smaller(plan);
             }
@@ -109,7 +109,7 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Runs one scenario for what is to be kept of it. How it ends is shown by another run.
+/// Runs one scenario for its trace or capture. How it ends is shown by another run.
 fn record(plan: &Plan, arguments: &Arguments) -> Result<(), String> {
     let create = |path: &PathBuf| Capture::create(path, "network", 0, u64::MAX);
     let capture = arguments.pcap.as_ref().map(create).transpose()?;
@@ -120,8 +120,8 @@ fn record(plan: &Plan, arguments: &Arguments) -> Result<(), String> {
     let trace = arguments.trace.then_some(&mut lines);
     let _ = run_recorded(plan, Record { trace, capture: capture.clone() });
     if arguments.trace {
-        say(TRACE_HEADING);
-        lines.iter().for_each(|line| say(line));
+        print_line(TRACE_HEADING);
+        lines.iter().for_each(|line| print_line(line));
     }
     let Some(capture) = capture else { return Ok(()) };
     capture.flush();
@@ -147,7 +147,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     let search = search(arguments, begin);
     let pause = Duration::from_secs(if std::io::stderr().is_terminal() { 1 } else { 30 });
     let mut shown = begin;
-    say(&format!("seeds from {} on", search.first));
+    print_line(&format!("seeds from {} on", search.first));
     let tally = run_seeds(search, |tally| {
         if shown.elapsed() > pause {
             shown = Instant::now();
@@ -157,11 +157,11 @@ fn many(arguments: &Arguments) -> ExitCode {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K");
     }
-    say(&summary(&tally, begin));
+    print_line(&summary(&tally, begin));
     for (seed, failure) in &tally.failures {
         let engine = arguments.engine.map(|kind| format!(" --engine {}", kind.name()));
         let only = engine.unwrap_or_else(|| if arguments.zeronic { " --zeronic" } else { "" }.into());
-        say(&format!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{only} --shrink"));
+        print_line(&format!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{only} --shrink"));
     }
     if let Some((seed, _)) = tally.failures.first() {
         print_smaller(&scenario(*seed, arguments));
@@ -205,12 +205,12 @@ fn summary(tally: &Tally, begin: Instant) -> String {
 }
 
 fn print_smaller(plan: &Plan) {
-    // A smaller scenario that fails in another way says nothing about this failure.
+    // A smaller scenario that fails in another way shows nothing about this failure.
     let kind = |plan: &Plan| run_caught(plan).err().map(|failure| failure.kind());
     let wanted = kind(plan);
     let small = shrink(plan, 3000, |plan| kind(plan) == wanted);
     let what = run_caught(&small).err().map_or_else(String::new, |failure| failure.to_string());
-    say(&format!("# smaller, and it fails too: {}\n{}", what.replace('\n', "\n# "), small.to_toml()));
+    print_line(&format!("# smaller, and it fails too: {}\n{}", what.replace('\n', "\n# "), small.to_toml()));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One side of a connection as an application has it: positions in two buffers, and what its script says.
+//! Connection of an application, one side of it: positions in two buffers, and its script.
 use crate::pair::{Pair, SideState, may_write, script};
 use crate::plan::{CallPlan, Ending};
 use context::attach::KeptConnection;
@@ -104,7 +104,7 @@ impl Connection {
 
     /// The positions at which the flow may be reclaimed now: nothing is unread or unacknowledged, and it was not
     /// reclaimed here before.
-    pub(crate) fn take_rest(&mut self) -> Option<(u32, u32)> {
+    pub(crate) fn take_idle(&mut self) -> Option<(u32, u32)> {
         let quiet = self.read == self.received && self.acked == self.written && !self.eof && !self.fin && !self.dirty;
         let here = (self.written, self.read);
         if !quiet || self.asked || here == self.rested_at {
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Where it stands, for the host that takes the place of one that is gone.
-    pub(crate) fn kept(&self) -> KeptConnection {
+    pub(crate) fn survivor(&self) -> KeptConnection {
         KeptConnection {
             slot: self.slot,
             rx_tail: self.received as u32,
@@ -178,7 +178,7 @@ impl Connection {
         let received = ahead(self.received, completion.rx_tail);
         let acked = ahead(self.acked, completion.tx_tail);
         if received - self.read > u64::from(self.offered) {
-            return Err(format!("{}: a completion says more than the peer was offered", pair.name()));
+            return Err(format!("{}: a completion has more than the peer was offered", pair.name()));
         }
         if self.eof && received != self.received {
             return Err(format!("{}: bytes come after the end", pair.name()));
@@ -189,10 +189,10 @@ impl Connection {
         (self.received, self.acked) = (received, acked);
         pair.halves[self.side].buffer.get_or_insert_with(|| Arc::clone(&self.rx));
         self.eof |= completion.fin;
-        pair.told(self.side, received, acked, self.eof)
+        pair.on_completion(self.side, received, acked, self.eof)
     }
 
-    /// Reads, writes and ends as the script says.
+    /// Reads, writes and ends by the script.
     pub(crate) fn act(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) -> Result<Wish, String> {
         self.read(now, call, pair)?;
         self.write(now, call, pair);

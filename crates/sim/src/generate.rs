@@ -1,4 +1,4 @@
-//! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
+//! Generator of a scenario from a seed: small and large, gentle and rough, so that each corner is met often.
 use crate::plan::{
     Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, Jump, Kill, ListenPlan, Midst, Plan, Script, Takeover, Turns,
 };
@@ -40,7 +40,7 @@ pub fn generate(seed: u64) -> Plan {
     generate_on(seed, None)
 }
 
-/// All of a scenario but the families of its calls, which depend on what its hosts speak.
+/// All of a scenario but the families of its calls, which depend on its hosts' versions of IP.
 fn scenario(seed: u64) -> Plan {
     let mut random = Random::new(seed);
     let random = &mut random;
@@ -83,7 +83,7 @@ fn scenario(seed: u64) -> Plan {
     plan
 }
 
-/// A third of the calls are over IPv6, where both hosts speak it. All else about a scenario is as without.
+/// A third of the calls are over IPv6, where both hosts have it. All else about a scenario is as without.
 fn choose_families(plan: &mut Plan) {
     let mut random = Random::new(plan.seed ^ u64::from(u32::from_be_bytes(*b"IPv6")));
     for at in 0..plan.calls.len() {
@@ -373,7 +373,7 @@ fn kill(random: &mut Random, plan: &mut Plan) {
 }
 
 /// Hosts that remember few handshakes. A connection that came to be by a cookie exists for its client first, so its
-/// client has to be the one that says something: or both wait for ever, without anybody's fault.
+/// client has to be the one that sends something. Or both wait for ever, without a fault.
 fn send_cookies(random: &mut Random, plan: &mut Plan) {
     for index in 0..plan.hosts.len() {
         // A cookie is good for a time, by this host's clock.
@@ -399,7 +399,7 @@ fn send_cookies(random: &mut Random, plan: &mut Plan) {
         for call in plan.calls.iter_mut().filter(|call| mine.contains(&call.to)) {
             call.client.send = call.client.send.max(1);
             // What its server has reset comes to be once more with a late acknowledgement, while the cookie is good:
-            // the next one from the same port would look the same to the simulation.
+            // the next one from the same port would be the same to the simulation.
             if gives_up(&call.server) {
                 call.bind = 0;
             }

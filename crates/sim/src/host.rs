@@ -156,7 +156,7 @@ impl SimHost {
         now: Nanos,
         pid: u32,
         old: &AppEnd,
-        kept: &[KeptConnection],
+        survivors: &[KeptConnection],
     ) -> Result<(ContextId, AppEnd, Vec<Slot>), String> {
         if !self.host.base().has_survivors_in(old.region.number()) {
             return self.attach(now, pid, None).map(|(context, end)| (context, end, Vec::new()));
@@ -166,7 +166,7 @@ impl SimHost {
         context::begin_anew(&region, &geometry).map_err(made)?;
         let (ends, app) = Self::ends(region, geometry).map_err(made)?;
         let context = self.attach_with(now, pid, None, ends)?;
-        let on = self.host.use_base(self.clock(now), |tcp, net| tcp.go_on_with(net, context, kept));
+        let on = self.host.use_base(self.clock(now), |tcp, net| tcp.go_on_with(net, context, survivors));
         Ok((context, app, on))
     }
 
@@ -223,7 +223,7 @@ impl SimHost {
             self.check_takeover()?;
         }
         self.check_windows(scene)?;
-        // A worker may be skipped in a round, so one round without work does not say that there is none.
+        // A worker may be skipped in a round, so one round without work does not mean that there is none.
         self.busy = done > 0 || !self.workers.is_empty() && self.idle_rounds < 4;
         let late = if self.random.chance(self.plan.stall) { self.random.up_to(self.plan.stall_ns) } else { 0 };
         self.free_at = now + self.plan.poll_ns.max(1) + late;
@@ -238,7 +238,7 @@ impl SimHost {
     /// A sender begins with the window that was advertised to it.
     fn check_windows(&self, scene: &mut Scene) -> Result<(), String> {
         let begun = std::mem::take(&mut scene.inspector.begun);
-        // Modules on threads of their own may know older ones. After a kill, the peer says it again.
+        // Modules on threads of their own may have older ones. After a kill, the peer advertises it again.
         if begun.is_empty() || !self.workers.is_empty() || self.was_killed {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl SimHost {
     /// Nothing was dropped for a reason that the scenario does not give.
     fn check_counts(&self, plan: &Plan) -> Result<(), String> {
         let corrupt = if plan.fabric.corrupt > 0.0 { &[][..] } else { &CORRUPT[..] };
-        // A device looks at a packet's destination before its ICRC, and a damaged port is nobody's.
+        // A device reads a packet's destination before its ICRC, and a damaged port is nobody's.
         let damaged = [DropReason::NotOurs, DropReason::Protocol];
         let misread = |reason: &DropReason| self.rdma.is_some() && damaged.contains(reason) && corrupt.is_empty();
         // Raw packets whose rule is gone are refused, and their sender gets an error.

@@ -1,4 +1,4 @@
-//! Looks at every frame between a host and the network, and checks what RFC 9293 demands of a sender, knowing both
+//! Inspector: checks every frame between a host and the network by RFC 9293's rules for a sender, with both
 //! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
 use crate::pair::{CLIENT, Half, Pair, SERVER, SideState};
 use control::FlowView;
@@ -33,7 +33,7 @@ impl Ends {
 /// Bytes that an application has written and its host not sent, and its end: a transmit buffer at most.
 const MOST_UNSENT: u32 = (16 << 20) + 1;
 /// So many advertised right edges are remembered.
-const TOLD: usize = 16;
+const EDGES: usize = 16;
 
 /// What is known of one direction of a connection.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,7 +60,7 @@ struct Direction {
     /// The sender's host was killed: the next one counts all as sent that the application wrote, and its end.
     sender_killed: bool,
     /// The right edges that the other side has received last.
-    told: [Option<Seq>; TOLD],
+    edges: [Option<Seq>; EDGES],
 }
 
 /// A TCP segment as it stands in a frame.
@@ -82,7 +82,7 @@ pub(crate) const TRACE_HEADING: &str = concat!(
 /// Lines that a trace keeps.
 const MOST_TRACE: usize = 10_000;
 
-/// Looks at frames.
+/// Inspects frames.
 #[derive(Default)]
 pub(crate) struct Inspector {
     directions: BTreeMap<Ends, Direction>,
@@ -100,7 +100,7 @@ pub(crate) struct Inspector {
     pub trace: VecDeque<String>,
     /// Where frames are written as hosts send them.
     pub capture: Option<Capture>,
-    /// Where data was sent for the first time, since somebody looked.
+    /// Where data was sent for the first time, since the last inspection.
     pub begun: Vec<Ends>,
     /// The first SYN and the first SYN-ACK: initial sequence numbers, and the SYN's timestamp.
     pub first: [Option<(Seq, u32)>; 2],
@@ -161,7 +161,7 @@ impl Inspector {
             direction.syn_window = Some(header.window);
             return;
         }
-        // An old duplicate of an earlier connection says nothing about this one.
+        // An old duplicate of an earlier connection shows nothing about this one.
         let known = reverse.isn.is_some_and(|isn| header.ack - isn <= reverse.sent_end - isn);
         if known && plausible(direction, &header) {
             let edge = header.ack + window(&header, direction, &reverse);
@@ -171,8 +171,8 @@ impl Inspector {
             }
             direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
             direction.unknown_edge = false;
-            direction.told.rotate_right(1);
-            direction.told[0] = Some(edge);
+            direction.edges.rotate_right(1);
+            direction.edges[0] = Some(edge);
         }
     }
 
@@ -186,12 +186,12 @@ impl Inspector {
         let figure = |name| flow.figures.get(name).map_or(0, |value| *value as u32);
         let known = Seq(figure("snd_una")) + figure("snd_wnd");
         let of_syn = direction.isn.zip(reverse.syn_window).map(|(isn, window)| isn + 1 + u32::from(window));
-        let told = reverse.told.into_iter().chain([of_syn]).flatten();
-        if told.clone().any(|edge| edge == known) {
+        let edges = reverse.edges.into_iter().chain([of_syn]).flatten();
+        if edges.clone().any(|edge| edge == known) {
             return Ok(());
         }
-        let told: Vec<u32> = told.map(|edge| edge - Seq(figure("snd_una"))).collect();
-        Err(format!("{} bytes are its peer's window, of {told:?} that it was told: {flow:?}", figure("snd_wnd")))
+        let edges: Vec<u32> = edges.map(|edge| edge - Seq(figure("snd_una"))).collect();
+        Err(format!("{} bytes are its peer's window, of {edges:?} that it received: {flow:?}", figure("snd_wnd")))
     }
 
     /// A host with these addresses was killed.

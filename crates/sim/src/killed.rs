@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Why a connection of a killed host may end otherwise than planned.
 const KILLED: &str = "a host of it was killed";
 
-/// When the next look is at a kill that waits for something.
-const LOOK_AGAIN: Nanos = 100_000;
+/// Time of the next poll of a kill that waits for something.
+const POLL_INTERVAL: Nanos = 100_000;
 /// For so long a host waits for the programs of one that was killed (docs/RESTART.md). They come back sooner, but its
 /// clock may go forward.
 const SURVIVORS: Nanos = 5_000_000_000;
@@ -29,7 +29,7 @@ pub(crate) struct Kills(Vec<Coming>);
 /// A kill to come.
 struct Coming {
     kill: Kill,
-    /// When the next look at it is.
+    /// Time of the next poll of it.
     at: Nanos,
     /// It is called off where its host does not have what it waits for until then.
     until: Nanos,
@@ -70,7 +70,7 @@ impl Kills {
         let kill = *kill;
         let is_time = is_in_the_midst(kill.host, kill.with, scene);
         if !is_time && now < *until {
-            *at = now + LOOK_AGAIN;
+            *at = now + POLL_INTERVAL;
             return Ok(());
         }
         self.0.pop();
@@ -93,7 +93,7 @@ impl Kills {
 
 /// What a host that was killed had not reported to the application is lost, and so is what it was to go on with after
 /// the application had closed it; but not where that had not reached it, as with those `closed`. Where nobody listens
-/// any more for a while, who connects waits.
+/// any more for a while, a connect waits.
 fn spoil_pairs(host: usize, closed: &HashSet<(usize, usize)>, scene: &mut Scene) {
     let plan = Arc::clone(&scene.plan);
     for (index, pair) in scene.pairs.iter_mut().enumerate().filter(|(_, pair)| !pair.is_over()) {
@@ -113,7 +113,7 @@ fn spoil_pairs(host: usize, closed: &HashSet<(usize, usize)>, scene: &mut Scene)
 }
 
 impl SimHost {
-    /// Another host takes the place of this one, which is gone, with nothing but what its records say.
+    /// Another host takes the place of this one, which is gone, with nothing but its records.
     fn be_replaced(&mut self, now: Nanos, lost_us: u64) -> Result<(), String> {
         let records = self.records.clone().ok_or("a host without records is killed")?;
         let (config, mac) = (self.host.base().config().clone(), self.host.net().links()[0].mac);
@@ -137,7 +137,7 @@ impl SimHost {
 }
 
 impl App {
-    /// Its host is gone, and it looks for the next one at a time. What its connections were notified of before, it
+    /// Its host is gone, and it searches for the next one at a time. What its connections were notified of before, it
     /// takes in; what it had asked is lost.
     fn lose_host(&mut self, now: Nanos, back: Nanos, scene: &mut Scene) -> Result<(), String> {
         if self.away_until.is_some() {
@@ -164,9 +164,9 @@ impl App {
         let untaken = self.end.requests.untaken().into_iter().filter_map(Request::from_words);
         let all: Vec<Request> = untaken.chain(self.outbox.drain(..)).collect();
         let open = |slot: &Slot| self.closed.get(&slot.index).is_some_and(|it| it.slot == *slot && !it.is_over());
-        let kept =
+        let survives =
             |it: &Request| matches!(it, Request::Close { slot, .. } if lasts && open(slot) && !ended.contains(slot));
-        self.outbox = all.into_iter().filter(kept).collect();
+        self.outbox = all.into_iter().filter(survives).collect();
     }
 
     /// Connections that it has closed, which is still to be reported to a host.
@@ -244,8 +244,8 @@ impl App {
     ) -> Result<(), String> {
         self.away_until = None;
         let all: Vec<&Connection> = self.connections.values().chain(self.closes()).collect();
-        let kept: Vec<_> = all.iter().map(|connection| connection.kept()).collect();
-        let (context, end, on) = host.attach_again(now, pid, &self.end, &kept)?;
+        let survivors: Vec<_> = all.iter().map(|connection| connection.survivor()).collect();
+        let (context, end, on) = host.attach_again(now, pid, &self.end, &survivors)?;
         let lost: Vec<&&Connection> = all.iter().filter(|connection| !on.contains(&connection.slot)).collect();
         if let Some(lost) = lost.first().filter(|_| !host.gave_up_survivors(now)) {
             return Err(format!("{}: it does not go on: {lost:?}", scene.pairs[lost.pair].name()));

@@ -1,5 +1,5 @@
 //! Deterministic simulation: several hosts with the product's own control planes and engines, applications that
-//! speak the context protocol over real shared memory, and the emulated network, in virtual time and from one seed.
+//! use the context protocol over real shared memory, and the emulated network, in virtual time and from one seed.
 //!
 //! The simulation sees both sides of each connection, so it checks at each step what neither side could: that each
 //! byte arrives at its place, that nothing is acknowledged that was not delivered, that no window is exceeded or

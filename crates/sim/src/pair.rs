@@ -41,7 +41,7 @@ pub(crate) struct Half {
     pub fin: Option<u64>,
     /// Bytes that it took out of its receive buffer: all were right.
     pub read: u64,
-    /// Its process went before there was room in the ring to say what it had written last.
+    /// Its process went before there was room in the ring for the bump of its last write.
     pub unreported: bool,
     /// Bytes of its own that completions report as acknowledged.
     pub acked: u64,
@@ -99,8 +99,8 @@ impl Pair {
         closed < opened && now - closed >= FIN_TIMEOUT
     }
 
-    /// Its client has it for an hour and its server never had: where a backlog is always full, those who come at the
-    /// right moment get each place that comes free, and who waits may give up.
+    /// Its client has it for an hour and its server never had. Where a backlog is always full, connections that come at
+    /// the right moment get each place that comes free, and a waiting one may give up.
     pub(crate) fn was_left_waiting(&self, now: Nanos) -> bool {
         let since = self.halves[CLIENT].opened_at.filter(|_| self.halves[SERVER].stage == SideState::Waiting);
         since.is_some_and(|since| now - since >= Nanos::from(GIVE_UP_MS) * 1_000_000)
@@ -118,16 +118,19 @@ impl Pair {
 
     /// `side` was notified that `received` bytes came in order, `acked` of its own were acknowledged, and whether
     /// nothing more comes. Checks it against what the other side did.
-    pub(crate) fn told(&mut self, side: usize, received: u64, acked: u64, eof: bool) -> Result<(), String> {
+    pub(crate) fn on_completion(&mut self, side: usize, received: u64, acked: u64, eof: bool) -> Result<(), String> {
         let name = self.name();
         let [mine, theirs] = if side == CLIENT { [0, 1] } else { [1, 0] };
         if received > self.halves[theirs].written {
             let written = self.halves[theirs].written;
-            return Err(format!("{name}: {} was told of {received} bytes, only {written} were written", label(side)));
+            return Err(format!(
+                "{name}: {} got a completion of {received} bytes, only {written} were written",
+                label(side)
+            ));
         }
         if acked > self.halves[mine].written {
             return Err(format!(
-                "{name}: {} was told that {acked} bytes are acknowledged, more than it wrote",
+                "{name}: {} got a completion of {acked} acknowledged bytes, more than it wrote",
                 label(side)
             ));
         }

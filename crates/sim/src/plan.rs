@@ -257,7 +257,7 @@ impl CallPlan {
         }
         if self.bind > 0 && matches!(self.client.ending, Ending::Abort { .. } | Ending::Leave { .. }) {
             return Err("with a local port of its own, a client must not give up connections that nobody accepted: \
-                the next one looks the same to the simulation"
+                the next one is the same to the simulation"
                 .into());
         }
         let Some(Turns { request, response }) = self.turns else { return Ok(()) };
@@ -443,7 +443,7 @@ impl Plan {
             call.check()?;
             let ends = [self.apps[call.app].host, self.apps[self.listens[call.to].app].host];
             if call.v6 && !ends.into_iter().all(|host| self.speaks_v6(host)) {
-                return Err("a call is over IPv6, and a host of it does not speak that".into());
+                return Err("a call is over IPv6, and a host of it does not have that".into());
             }
         }
         self.links.iter().try_for_each(|link| link.check(self.hosts.len()))?;

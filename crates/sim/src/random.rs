@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_kept() {
+    fn ranges_hold() {
         let mut random = Random::new(1);
         for _ in 0..1000 {
             assert!((3..=5).contains(&random.between(3, 5)));

@@ -7,7 +7,7 @@ use crate::scene::Scene;
 use context::{Completion, Endpoint, Reply, Request, Slot};
 use port::Nanos;
 
-/// How long a connection that came in may have a client that does not know of it.
+/// How long a connection that came in may have a client that has no completion of it yet.
 const FORGET_UNKNOWN: Nanos = 10_000_000_000;
 /// Why an error is no surprise.
 pub(crate) const GIVEN_UP: &str = "its client closed it a minute before its server had it";
@@ -26,7 +26,7 @@ impl App {
             self.deferred.push_back(reply);
         }
         if self.forking {
-            return self.look_for_fork(now, scene);
+            return self.match_fork(now, scene);
         }
         while let Some(reply) = self.deferred.pop_front() {
             self.take_reply(now, scene, reply).map_err(|what| format!("{what} (on {reply:?})"))?;
@@ -34,7 +34,7 @@ impl App {
         Ok(())
     }
 
-    fn look_for_fork(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+    fn match_fork(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         let failed = |reply: &Reply| match reply {
             Reply::Failed { tag, .. } => matches!(self.purposes.get(tag), Some(Purpose::Fork)),
             _ => false,
@@ -190,13 +190,13 @@ impl App {
         self.recognise(now, scene)
     }
 
-    /// Finds out which connections those are that came in: their clients say so, perhaps later.
+    /// Finds out which connections those are that came in: their clients report them, perhaps later.
     pub(crate) fn recognise(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         let unknown: Vec<Unknown> = self.unknown.values().copied().collect();
         for Unknown { slot, local, remote, since } in unknown {
             match scene.inspector.pair_of(local, remote) {
                 Some(pair) if scene.pairs[pair].halves[SERVER].stage == SideState::Waiting => {
-                    // Otherwise the host takes it back, and is about to say so.
+                    // Otherwise the host takes it back, and is about to report that.
                     if !self.end.accept(slot) {
                         continue;
                     }

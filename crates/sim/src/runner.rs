@@ -1,4 +1,4 @@
-//! Runs many scenarios: on several threads, with panics caught and reported like any other failure.
+//! Runner of many scenarios: on several threads, with panics caught and reported like any other failure.
 use crate::Plan;
 use crate::generate::{generate_on, generate_talks};
 use crate::scene::Figures;
@@ -69,7 +69,7 @@ pub struct Search {
     pub until: Option<Instant>,
     /// The engine of all hosts, in the place of those that the seeds choose.
     pub engine: Option<EngineKind>,
-    /// Only what the seeds say of ZeroNIC.
+    /// Only the seeds' part about ZeroNIC.
     pub zeronic: bool,
 }
 

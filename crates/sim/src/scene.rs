@@ -29,7 +29,7 @@ pub(crate) struct Scene {
     pub pairs: Vec<Pair>,
     /// How far the plan's listeners are.
     pub listening: Vec<Listening>,
-    /// When a connection came in whose client does not know of it, by both ends. Processes may have it in turn.
+    /// When a connection came in whose client has no completion of it, by both ends. Processes may have it in turn.
     pub unknown_since: BTreeMap<(Endpoint, Endpoint), Nanos>,
     /// Watches the frames.
     pub inspector: Inspector,

@@ -1,4 +1,4 @@
-//! Makes a scenario that fails smaller, as long as it goes on failing.
+//! Shrinker: makes a scenario that fails smaller, as long as it goes on failing.
 use crate::plan::{Ending, Plan, Script};
 use crate::zeronic::plan::{ShortagePlan, SidePlan};
 use engines::{EngineKind, Mapping};

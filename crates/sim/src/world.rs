@@ -54,7 +54,7 @@ pub fn run(plan: &Plan) -> Result<Figures, Failure> {
     run_recorded(plan, Record::default())
 }
 
-/// What is kept of a run.
+/// What is recorded of a run.
 #[derive(Default)]
 pub struct Record<'r> {
     /// A line for each of the last segments is left there.
@@ -63,7 +63,7 @@ pub struct Record<'r> {
     pub capture: Option<Capture>,
 }
 
-/// The same, of which something is kept.
+/// The same, with a record.
 pub fn run_recorded(plan: &Plan, record: Record<'_>) -> Result<Figures, Failure> {
     let Record { trace, capture } = record;
     let failed = |what| Failure { at: 0, what };
@@ -152,7 +152,7 @@ struct World {
     steps: u64,
     done: u64,
     next_check: Nanos,
-    patience: Nanos,
+    time_limit: Nanos,
     next_pid: u32,
 }
 
@@ -173,7 +173,7 @@ impl World {
         };
         let crash = |(index, app): (usize, &crate::plan::AppPlan)| Some((start + app.crash_us? * 1000, index));
         let crashes = plan.apps.iter().enumerate().filter_map(crash).collect();
-        let patience = patience(plan);
+        let time_limit = time_limit(plan);
         let mut world = World {
             now: start,
             start,
@@ -187,8 +187,8 @@ impl World {
             random,
             steps: 0,
             done: 0,
-            next_check: start + patience / 4,
-            patience,
+            next_check: start + time_limit / 4,
+            time_limit,
             next_pid: 100,
         };
         for (index, app) in plan.apps.iter().enumerate() {
@@ -237,7 +237,7 @@ impl World {
 
     /// Nothing will happen by itself any more: impatience is all that is left.
     fn wait_in_vain(&mut self) -> Result<(), String> {
-        self.now += self.patience + 1;
+        self.now += self.time_limit + 1;
         self.next_check = self.now;
         self.check_progress()?;
         match self.next_event() {
@@ -253,8 +253,8 @@ impl World {
             app.ending = true;
             app.wake_at = self.now + 1;
         }
-        // Who has just closed waits for the acknowledgement of its FIN, which may be lost.
-        let end = self.now + self.patience;
+        // A side that has just closed waits for the acknowledgement of its FIN, which may be lost.
+        let end = self.now + self.time_limit;
         self.run_until(self.now + SECOND)?;
         while self.now < end && !self.apps.iter().all(App::is_idle) {
             self.run_until(self.now + SECOND)?;
@@ -266,7 +266,7 @@ impl World {
             self.hosts[app.host].detach(self.now, app.context);
         }
         let waits = self.scene.plan.hosts.iter().map(|host| Nanos::from(host.time_wait_ms)).max().unwrap_or(0);
-        self.run_until(self.now + waits * 1_000_000 + self.patience)?;
+        self.run_until(self.now + waits * 1_000_000 + self.time_limit)?;
         self.hosts.iter().try_for_each(|host| host.leftover(self.now, &self.scene.plan))?;
         let finish = |(index, talk): (usize, &mut Talk)| talk.finish().map_err(|what| format!("talk {index}: {what}"));
         self.talks.iter_mut().enumerate().try_for_each(finish)
@@ -462,20 +462,20 @@ impl World {
         if self.now < self.next_check {
             return Ok(());
         }
-        self.next_check = self.now + self.patience / 4;
-        let (now, patience) = (self.now, self.patience);
+        self.next_check = self.now + self.time_limit / 4;
+        let (now, time_limit) = (self.now, self.time_limit);
         let given_up = |pair: &&mut Pair| !pair.is_over() && pair.may_be_given_up(now);
         self.scene.pairs.iter_mut().filter(given_up).for_each(|pair| pair.spoil(GIVEN_UP));
-        // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait
+        // A spoiled connection gives up before it would count as stuck: others may wait
         // for its place.
-        let waits = |pair: &Pair| if pair.spoiled.is_some() { patience / 4 } else { patience };
+        let waits = |pair: &Pair| if pair.spoiled.is_some() { time_limit / 4 } else { time_limit };
         let plan = Arc::clone(&self.scene.plan);
         let mut served = vec![0; plan.listens.len()];
         for pair in &self.scene.pairs {
             let served = &mut served[plan.calls[pair.call].to];
             *served = pair.progress_at.max(*served);
         }
-        // Who was not let in yet waits for those who were, where a table or a backlog is small.
+        // A connection that has no place yet waits for those with one, where a table or a backlog is small.
         let waits_outside = |pair: &Pair| pair.halves.iter().any(|half| half.stage == SideState::Waiting);
         let progress_at =
             |pair: &Pair| if waits_outside(pair) { served[plan.calls[pair.call].to] } else { pair.progress_at };
@@ -500,17 +500,17 @@ impl World {
         if given_up {
             sound.into_iter().for_each(|pair| self.scene.pairs[pair].progress_at = now);
         }
-        let still = |link: &&Link| !link.is_over() && now.saturating_sub(link.progress_at) > patience;
+        let still = |link: &&Link| !link.is_over() && now.saturating_sub(link.progress_at) > time_limit;
         if let Some(link) = self.links.iter().find(still) {
             return Err(format!("stuck: RDMA: {}", link.unfinished()));
         }
-        let still = |talk: &&mut Talk| !talk.is_over() && now.saturating_sub(talk.progress_at) > patience;
+        let still = |talk: &&mut Talk| !talk.is_over() && now.saturating_sub(talk.progress_at) > time_limit;
         if let Some(talk) = self.talks.iter_mut().find(still) {
             return Err(format!("stuck: {}", talk.unfinished()));
         }
         for app in &self.apps {
             if let Some((_, (slot, _))) =
-                app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > patience)
+                app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > time_limit)
             {
                 return Err(format!("application {}: slot {} is given up but never freed", app.index, slot.index));
             }
@@ -567,7 +567,7 @@ fn links(plan: &Plan, start: Nanos, hosts: &mut [SimHost]) -> Result<Vec<Link>, 
 
 /// How long nothing may happen on a connection: a hundred retransmission timeouts and more, and what the scenario
 /// itself takes.
-fn patience(plan: &Plan) -> Nanos {
+fn time_limit(plan: &Plan) -> Nanos {
     let of_talks = plan.talks.iter().flat_map(|talk| talk.sides.iter().map(|side| side.max_rto_ms));
     let rtos = plan.hosts.iter().map(|host| host.max_rto_ms).chain(of_talks);
     let rto = Nanos::from(rtos.max().unwrap_or(0)) * 1_000_000;

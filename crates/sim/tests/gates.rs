@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// Names the folder for models, in the environment of the process that runs the seeds.
 const FOLDER: &str = "XDG_CACHE_HOME";
-/// Kept between runs: a model takes half a minute to build.
+/// Stored between runs: a model takes half a minute to build.
 const MODELS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/models");
 
 /// The scenario of a seed on Laminar. All hosts have the sizes of one model: its flows, its window shift, and no
@@ -52,9 +52,9 @@ fn beside(test: &str, seeds: std::ops::Range<u64>) {
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", test, "--include-ignored", "--nocapture"]).env(FOLDER, MODELS);
     let output = again.env_remove("CACHE_DIRECTORY").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    println!("{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{printed}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every tracepoint of a host can be provoked: one that never says anything is a mistake, or nobody needs it. Those of
+//! Every tracepoint of a host can be provoked: one that never records anything is a mistake, or superfluous. Those of
 //! the daemon's threads and ports are in `crates/daemon/tests/tracepoints.rs`, what does not happen in random scenarios
 //! in `crates/control/tests/tracepoints.rs`.
 use sim::run_watched;
@@ -14,14 +14,14 @@ const SEEDS: u64 = 300;
 const ELSEWHERE: [&str; 6] =
     ["port.", "thread.", "control.bell", "flextoe.context_queue.bell", "control.probe_due", "control.flow.mss"];
 
-/// A clock that goes on each time somebody looks at it.
+/// A clock that goes on each time it is read.
 fn ticks() -> u64 {
     static NOW: AtomicU64 = AtomicU64::new(1);
     NOW.fetch_add(1, Ordering::Relaxed)
 }
 
 #[test]
-fn every_tracepoint_of_a_host_says_something() {
+fn every_tracepoint_of_a_host_records() {
     let mut counts: BTreeMap<&str, u64> = Point::ALL.iter().map(|point| (point.name(), 0)).collect();
     for name in ELSEWHERE {
         counts.retain(|point, _| !point.starts_with(name));

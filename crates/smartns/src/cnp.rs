@@ -15,13 +15,13 @@ const RESERVED: usize = 16;
 #[inline]
 pub(crate) fn on_mark(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
     if ecn == Ecn::Ce && qp.pacer.is_some() {
-        tell(qp, round);
+        reduce_rate(qp, round);
     }
 }
 
 // Meets IBTA: A17.9.3-a.
 #[cold]
-fn tell(qp: &mut Qp, round: &mut Round<'_, '_>) {
+fn reduce_rate(qp: &mut Qp, round: &mut Round<'_, '_>) {
     let connected = qp.receives() || qp.sends();
     let Some(path) = qp.path.filter(|_| connected) else { return };
     if !qp.pacer.as_mut().is_some_and(|pacer| pacer.notification_point.is_due(round.now)) {

@@ -18,7 +18,7 @@ pub(crate) struct CompletionQueue {
     pub(crate) users: u32,
 }
 
-/// Whether a completion asks for an event of those who want solicited ones only.
+/// Whether a completion asks for an event where only solicited ones are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Solicited {
     Yes,
@@ -28,7 +28,7 @@ pub(crate) enum Solicited {
 /// What became of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Added {
-    /// It is there, the first one since the program's wish was looked at.
+    /// It is there, the first one since the program's request was read.
     First,
     /// It is there.
     Another,

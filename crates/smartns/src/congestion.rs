@@ -85,7 +85,7 @@ impl Pacer {
         Pacer::new(Congestion::Dcqcn { line_rate: line }).into_iter().for_each(|new| *self = *new);
     }
 
-    /// The peer says that packets met congestion.
+    /// The peer reports that packets met congestion (CNP).
     pub(crate) fn notify(&mut self, now: Nanos) {
         self.notified += 1;
         match &mut self.limit {

@@ -4,7 +4,7 @@ use crate::config::LowerLayer;
 use crate::congestion::{Marks, Sender, marked_path};
 use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 use crate::output::CnpCounts;
-use crate::qp::{NextTurn, Qp, Settings, Source};
+use crate::qp::{NextQuantum, Qp, Settings, Source};
 use crate::shard::Shard;
 use crate::shared::SharedReceives;
 use crate::states::check;
@@ -145,22 +145,22 @@ impl Shard {
         self.qps.iter().any(|(_, qp)| waits(qp))
     }
 
-    /// A queue pair is to be destroyed. Returns whether something that was posted to it waits for its next turn: then
-    /// the caller waits until [`Shard::awaits_turn`] is false.
-    pub fn await_turn(&mut self, number: QpNumber) -> bool {
+    /// A queue pair is to be destroyed. Returns whether something that was posted to it waits for its next quantum.
+    /// Then the caller waits until [`Shard::awaits_quantum`] is false.
+    pub fn await_quantum(&mut self, number: QpNumber) -> bool {
         self.take_whole_pipe();
         let slot = self.numbers.find(number).unwrap_or(u32::MAX);
         match self.qps.get_mut(slot) {
-            Some(qp) if qp.is_active && qp.next_turn == NextTurn::Usual => qp.next_turn = NextTurn::Awaited,
+            Some(qp) if qp.is_active && qp.next_quantum == NextQuantum::Usual => qp.next_quantum = NextQuantum::Awaited,
             _ => {}
         }
-        self.awaits_turn(number)
+        self.awaits_quantum(number)
     }
 
-    /// The turn that [`Shard::await_turn`] asks for has not come yet, or one with which the queue pair fails.
-    pub fn awaits_turn(&self, number: QpNumber) -> bool {
+    /// The quantum that [`Shard::await_quantum`] asks for has not come yet, or one with which the queue pair fails.
+    pub fn awaits_quantum(&self, number: QpNumber) -> bool {
         let qp = self.numbers.get(number).and_then(|slot| self.qps.get(slot));
-        qp.is_some_and(|qp| matches!(qp.next_turn, NextTurn::Awaited | NextTurn::SendsAndFails))
+        qp.is_some_and(|qp| matches!(qp.next_quantum, NextQuantum::Awaited | NextQuantum::SendsAndFails))
     }
 
     /// Removes an address handle. Work requests that name it fail.
@@ -299,7 +299,7 @@ impl Shard {
         }
         // The error state is entered in a round, where completions can be added.
         let fails = to == QpState::Error && from != to;
-        qp.next_turn = if fails { NextTurn::SendsAndFails } else { NextTurn::Usual };
+        qp.next_quantum = if fails { NextQuantum::SendsAndFails } else { NextQuantum::Usual };
         if !fails {
             qp.state = to;
         }
@@ -338,7 +338,7 @@ impl Shard {
     pub fn set_path(&mut self, number: QpNumber, path: Path) -> Result<(), Refusal> {
         let slot = self.slot(number)?;
         if let Some(qp) = self.qps.get_mut(slot) {
-            // The bits of ECN belong to who answers marks.
+            // The bits of ECN belong to congestion control.
             qp.path = Some(if qp.pacer.is_some() { marked_path(&path, Marks::Never) } else { path });
         }
         self.wake(slot);
@@ -398,10 +398,10 @@ impl Shard {
     }
 }
 
-/// What a device over streams says.
+/// The error of a device over streams.
 const NO_XRC: Refusal = Refusal::Unsupported("extended reliable connections (XRC) are not carried over TCP");
 
-/// What a host says whose programs may not use raw packets.
+/// The error of a host whose programs may not use raw packets.
 const NO_RAW: Refusal = Refusal::Forbidden(
     "programs of this host may not use raw packets: rdma_raw_packets = true in its section permits it",
 );

@@ -21,7 +21,7 @@ pub(crate) const GRH_LEN: u32 = 40;
 const IP_HEADER_AT: u32 = 20;
 /// A queue key with this bit stands for the queue pair's own (IBTA 1.3, 10.2.5).
 const OWN_KEY: u32 = 1 << 31;
-/// What a service level says in a datagram's completion: it came over IPv4. UCX looks at these two bits.
+/// Meaning of a service level in a datagram's completion: it came over IPv4. UCX reads these two bits.
 const CAME_BY_IPV4: u8 = 2;
 
 /// Sends up to `budget` datagrams; each has ended when it is sent.
@@ -142,7 +142,7 @@ pub(crate) fn receive(qp: &mut Qp, datagram: &Datagram<'_>, round: &mut Round<'_
     complete_receive(qp, &received, round);
 }
 
-/// Places a message of `bytes` bytes, of which each part begins at its byte, in the next receive work request. Says
+/// Places a message of `bytes` bytes, of which each part begins at its byte, in the next receive work request. Returns
 /// whether it is there.
 pub(crate) fn placed(qp: &mut Qp, bytes: u32, parts: &[(u32, &[u8])], round: &mut Round<'_, '_>) -> bool {
     if !take_receive(qp, round) {

@@ -20,7 +20,8 @@ const FAST: u32 = 5;
 /// The target rate gains this part of the line's rate with an increase after those (R_AI): 40 Mbit/s at 40 Gbit/s, as
 /// published. The same number on a slower line would be a step of the same senders that is as much larger.
 const ADDED: u64 = 1000;
-/// The same once both counters say so (R_HI). The paper has no number: ten times the other one, as 802.1Qau has it.
+/// The same once both counters are over the threshold (R_HI). The paper has no number: ten times the other one, as
+/// 802.1Qau has it.
 const ADDED_MORE: u64 = 100;
 /// No sender is slower, bits a second: notifications may be forged, and what waits must get on.
 pub(crate) const SLOWEST: u64 = 10_000_000;

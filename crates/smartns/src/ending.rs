@@ -5,7 +5,7 @@ use crate::send_queue::Work;
 use crate::shared::Round;
 use verbs::{AsyncEvent, Completion, CompletionFlags, CompletionOpcode, QpState, SendFlags, Status};
 
-/// What the completion of a received message says beside its number.
+/// What the completion of a received message has beside its number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) opcode: CompletionOpcode,

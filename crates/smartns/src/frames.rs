@@ -97,7 +97,7 @@ impl Outgoing {
             round.out.pool.put(frame);
             return Err(fault);
         }
-        debug_assert_eq!(bytes.len(), at + len, "the headers say how much payload there is");
+        debug_assert_eq!(bytes.len(), at + len, "the headers have the length of the payload");
         pad(bytes);
         seal(&mut frame, self.segment);
         round.out.tx.push(frame);

@@ -4,10 +4,10 @@
 //! queues, address handles. It is a state machine: frames, time and commands are passed in; frames, events and times
 //! come out. Control operations are calls between two polls.
 //!
-//! Who uses it:
+//! A user of it:
 //! 1. makes a [`Shard`], and gives it the consumer's end of the context's send pipe;
-//! 2. makes objects ([`Shard::add_cq`], [`Shard::add_qp`], ...), changes their states ([`Shard::modify_qp`]) and tells
-//!    each connected queue pair its way ([`Shard::set_path`]) once the neighbour is known;
+//! 2. makes objects ([`Shard::add_cq`], [`Shard::add_qp`], ...), changes their states ([`Shard::modify_qp`]) and
+//!    gives each connected queue pair its way ([`Shard::set_path`]) once the neighbour is known;
 //! 3. shares received frames out by [`destination_qp`], and calls [`Shard::poll`] while [`Shard::has_work`], at
 //!    [`Shard::next_deadline`], and when frames come;
 //! 4. carries out the [`Event`]s: numbers to write into completion channels, and asynchronous events.

@@ -1,5 +1,5 @@
-//! From the numbers of queue pairs to their places. The control plane chooses the numbers, so nobody can make them
-//! collide on purpose.
+//! Table from the numbers of queue pairs to their places. The control plane chooses the numbers, so nobody can make
+//! them collide on purpose.
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use verbs::QpNumber;
@@ -27,7 +27,7 @@ impl Hasher for Spread {
 #[derive(Default)]
 pub(crate) struct Numbers {
     places: HashMap<QpNumber, u32, BuildHasherDefault<Spread>>,
-    /// The one that was looked for last: work requests of one queue pair follow each other.
+    /// The one of the last lookup: work requests of one queue pair follow each other.
     recent: Option<(QpNumber, u32)>,
 }
 
@@ -40,7 +40,7 @@ impl Numbers {
         }
     }
 
-    /// The same, and the next look for this number is short.
+    /// The same, and the next lookup of this number is short.
     #[inline]
     pub(crate) fn find(&mut self, number: QpNumber) -> Option<u32> {
         let found = self.get(number);

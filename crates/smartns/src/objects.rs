@@ -85,7 +85,7 @@ pub struct NewHandle {
     pub path: Option<Path>,
 }
 
-/// Why a control operation is not carried out. The sentence says what to do.
+/// Why a control operation is not carried out. The sentence has what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// No object has this number.

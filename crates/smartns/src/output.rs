@@ -9,7 +9,7 @@ pub enum Event {
     /// its channel.
     Completion(Number),
     /// An asynchronous event. The number is that of the completion queue, the shared receive queue or the queue pair,
-    /// as the event's kind says. [`AsyncEvent::CommunicationEstablished`] reports that the first message came on a
+    /// by the event's kind. [`AsyncEvent::CommunicationEstablished`] reports that the first message came on a
     /// connection that is ready to receive, and not yet to send.
     Async(AsyncEvent, Number),
     /// A queue pair over a stream may have a message: [`crate::Shard::next_message`], or a datagram:

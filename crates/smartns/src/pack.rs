@@ -53,7 +53,7 @@ fn pack(qp: &mut Qp, most: u32, path: &Path, round: &mut Round<'_, '_>) -> u32 {
         let added = packing.add(&bth, &headers, work.len as usize, |into| append(&qp.queue, work, &mut memory, into));
         if added.is_err() {
             let at = qp.requester.at;
-            // The next look finds it.
+            // The next poll finds it.
             qp.queue.get_mut(at).into_iter().for_each(|work| work.fault = Some(Status::LocalProtection));
             break;
         }

@@ -14,7 +14,7 @@ use verbs::{
 };
 use wire::roce::{Extension, Path, Psn, Service, Syndrome, sprayed_port};
 
-/// What does not change. Of the receiving half of an XRC, each message says the protection domain and the completion
+/// What does not change. Of the receiving half of an XRC, each message names the protection domain and the completion
 /// queue of what it receives.
 pub(crate) struct Identity {
     pub(crate) number: QpNumber,
@@ -24,7 +24,7 @@ pub(crate) struct Identity {
     pub(crate) receive_cq: Number,
     pub(crate) signals_all: bool,
     pub(crate) capacities: Capacities,
-    /// It keeps what comes too early, and says so to its peer.
+    /// It buffers what comes too early, and signals that to its peer.
     pub(crate) is_selective: bool,
     /// Its packets with payload may take 2^`spray` paths.
     pub(crate) spray: u8,
@@ -68,7 +68,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// What a frame of so many packets says of their payload.
+    /// Fields of a frame of so many packets about their payload.
     pub(crate) fn segment(&self, count: u32) -> u16 {
         // A path MTU is at most 4096.
         if count > 1 { self.mtu as u16 } else { 0 }
@@ -177,10 +177,10 @@ pub(crate) enum Source {
     },
 }
 
-/// What a queue pair's next turn does beside sending. With hardware, what was posted is on its way when a program moves
-/// the queue pair to the error state or destroys it. Here it may still wait, so it gets one turn.
+/// What a queue pair's next quantum does beside sending. With hardware, what was posted is on its way when a program
+/// moves the queue pair to the error state or destroys it. Here it may still wait, so it gets one quantum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum NextTurn {
+pub(crate) enum NextQuantum {
     /// Nothing.
     #[default]
     Usual,
@@ -216,7 +216,7 @@ pub(crate) struct Qp {
     pub(crate) timer: Option<Nanos>,
     /// The program gets an event when the send queue has drained.
     pub(crate) reports_drained: bool,
-    pub(crate) next_turn: NextTurn,
+    pub(crate) next_quantum: NextQuantum,
     /// Work requests were posted that bind or invalidate memory windows.
     pub(crate) has_local: bool,
 }
@@ -256,7 +256,7 @@ impl Qp {
             is_active: false,
             timer: None,
             reports_drained: false,
-            next_turn: NextTurn::default(),
+            next_quantum: NextQuantum::default(),
             has_local: false,
         }
     }
@@ -270,7 +270,7 @@ impl Qp {
         (self.requester, self.responder) = (Requester::default(), Responder::default());
         self.stream.iter_mut().for_each(|stream| **stream = Stream::default());
         (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
-        (self.path, self.reports_drained, self.next_turn) = (None, false, NextTurn::default());
+        (self.path, self.reports_drained, self.next_quantum) = (None, false, NextQuantum::default());
         self.extension = Qp::unsprayed(self.identity.is_selective);
         self.pacer.iter_mut().for_each(|pacer| pacer.reset());
     }
@@ -280,10 +280,10 @@ impl Qp {
         if is_selective { Extension::selective(0) } else { Extension::NONE }
     }
 
-    /// It goes to the error state with its next turn.
+    /// It goes to the error state with its next quantum.
     #[inline]
     pub(crate) fn fails(&self) -> bool {
-        matches!(self.next_turn, NextTurn::Fails | NextTurn::SendsAndFails)
+        matches!(self.next_quantum, NextQuantum::Fails | NextQuantum::SendsAndFails)
     }
 
     /// It takes send work requests: to send them, or to flush them.
@@ -307,7 +307,7 @@ impl Qp {
         matches!(&self.source, Source::Own(queue) if queue.has_any())
     }
 
-    /// Its receive queue is to be looked at by itself.
+    /// Its receive queue is to be polled by itself.
     pub(crate) fn waits_for_receives(&self) -> bool {
         self.state == QpState::Error || self.stream.as_ref().is_some_and(|stream| stream.is_stalled())
     }
@@ -389,8 +389,8 @@ impl Qp {
         match self.spray() {
             0 => path,
             spray => {
-                let turn = self.requester.selective.paths.of(psn.plus(times), spray);
-                Path { source_port: sprayed_port(path.source_port, spray, turn), ..path }
+                let path_index = self.requester.selective.paths.of(psn.plus(times), spray);
+                Path { source_port: sprayed_port(path.source_port, spray, path_index), ..path }
             }
         }
     }
@@ -410,7 +410,7 @@ impl Qp {
     }
 }
 
-/// The peer says in a packet whether it keeps what comes too early.
+/// The peer signals in a packet whether it buffers what comes too early.
 #[inline]
 pub(crate) fn note_selective(qp: &mut Qp, of_peer: Extension) {
     let requester = &mut qp.requester;

@@ -47,12 +47,12 @@ impl ReceiveQueue {
         ReceiveQueue { pipe, staged: VecDeque::with_capacity(64), whole: 0, number: 0, most: most.max(1), pieces }
     }
 
-    /// Takes entries out of the pipe until `want` whole work requests are staged, or there are no more. Returns how
+    /// Takes entries out of the pipe until `wanted` whole work requests are staged, or there are no more. Returns how
     /// many whole ones are staged.
     #[inline]
-    pub(crate) fn stage(&mut self, want: u32) -> u32 {
+    pub(crate) fn stage(&mut self, wanted: u32) -> u32 {
         let room = (self.most as usize).saturating_mul(self.pieces);
-        while self.whole < want && self.staged.len() < room {
+        while self.whole < wanted && self.staged.len() < room {
             let mut taken = [[0; 2]; AT_ONCE];
             let count = self.pipe.take(&mut taken);
             if count == 0 {

@@ -8,7 +8,7 @@ use wire::roce::Psn;
 pub(crate) enum Answer {
     /// Memory, read when it is sent.
     Read(Target),
-    /// What the word held, kept: an atomic is executed once.
+    /// What the word held, stored: an atomic is executed once.
     Atomic(u64),
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     // Checks IBTA: 9.7.5-c.
     #[test]
-    fn as_many_are_kept_as_may_be_outstanding() {
+    fn as_many_are_stored_as_may_be_outstanding() {
         let mut replies = Replies::default();
         assert!(!replies.add(reply(0, 1), 0));
         assert!(replies.add(reply(0xff_ffff, 3), 2) && replies.add(reply(2, 1), 2));

@@ -104,10 +104,10 @@ fn repeat(qp: &mut Qp, psn: Psn, round: &Round<'_, '_>) {
     let Qp { requester, queue, settings, .. } = qp;
     let Some(work) = queue.holding(psn, requester.begun).and_then(|index| queue.get(index)) else { return };
     let whole = work.end().since(psn);
-    let kept = requester.selective.held.first().map_or(whole, |first| first.since(psn));
-    let packets = match (work.is_fetch(), kept > 0) {
+    let held_from = requester.selective.held.first().map_or(whole, |first| first.since(psn));
+    let packets = match (work.is_fetch(), held_from > 0) {
         (false, _) => 1,
-        (true, true) => kept.min(whole).unsigned_abs(),
+        (true, true) => held_from.min(whole).unsigned_abs(),
         (true, false) => whole.unsigned_abs(),
     };
     requester.selective.again(Resend { psn, packets });
@@ -175,7 +175,7 @@ pub(crate) fn not_ready(qp: &mut Qp, psn: Psn, code: u8, round: &mut Round<'_, '
         }
     }
     if qp.requester.selective.peer {
-        // What came behind it is kept.
+        // What came behind it is buffered.
         qp.requester.selective.again(Resend { psn, packets: 1 });
     } else {
         rewind(qp, psn);

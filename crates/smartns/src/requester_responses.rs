@@ -13,7 +13,7 @@ use engine::DropReason;
 use verbs::{SendOpcode, Status};
 use wire::roce::{NakCode, Operation, Psn, Syndrome};
 
-/// A response came. Returns whether its frame is to be kept.
+/// A response came. Returns whether its frame is to be buffered.
 pub(crate) fn response(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep {
     let psn = packet.bth.psn;
     let requester = &qp.requester;

@@ -14,7 +14,7 @@ use memory::{Access, Domain, Fault, Rights};
 use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, Number, QpKind, QpState, Status};
 use wire::roce::{NakCode, Operation, Position, Psn, Syndrome};
 
-/// A request came. Returns whether its frame is to be kept.
+/// A request came. Returns whether its frame is to be buffered.
 // Meets IBTA: 9.6-a, 9.7.5-e.
 #[inline]
 pub(crate) fn request(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep {
@@ -194,7 +194,7 @@ fn send(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<(
     Ok(())
 }
 
-/// What the completion of a connection's message says in any case.
+/// Fields of the completion of a connection's message in any case.
 fn of(packet: &Packet<'_>) -> Received {
     Received {
         opcode: CompletionOpcode::Receive,
@@ -244,7 +244,7 @@ fn write(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<
     }
     let len = packet.payload.len() as u32;
     let (message, ends) = (begin_write(qp, packet, round)?, packet.opcode().position().ends());
-    // The message is as long as its RETH says (IBTA 1.3, 9.7.4.1.6).
+    // The message has its RETH's length (IBTA 1.3, 9.7.4.1.6).
     if len > message.left || ends != (len == message.left) {
         return Err(INVALID);
     }

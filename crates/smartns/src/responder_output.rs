@@ -74,9 +74,9 @@ fn run(qp: &Qp, reply: &Reply) -> Run {
 
 /// So many packets of an answer are sent.
 fn sent(qp: &mut Qp, reply: &Reply, count: u32) {
-    if let Some(kept) = qp.responder.replies.holding(reply.first) {
-        kept.next += count;
-        kept.was_sent |= kept.next == kept.packets;
+    if let Some(stored) = qp.responder.replies.holding(reply.first) {
+        stored.next += count;
+        stored.was_sent |= stored.next == stored.packets;
     }
     // The answer to the newest request acknowledges all before it.
     if reply.next + count == reply.packets && reply.first.plus(reply.packets) == qp.responder.expected {
@@ -86,8 +86,8 @@ fn sent(qp: &mut Qp, reply: &Reply, count: u32) {
 
 /// Nothing more of an answer is sent.
 fn give_up(qp: &mut Qp, reply: &Reply) {
-    if let Some(kept) = qp.responder.replies.holding(reply.first) {
-        kept.next = kept.end;
+    if let Some(stored) = qp.responder.replies.holding(reply.first) {
+        stored.next = stored.end;
     }
 }
 

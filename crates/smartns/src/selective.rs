@@ -1,4 +1,4 @@
-//! Selective repeat: what came after a lost packet is kept until that one comes, and only lost packets are reported
+//! Selective repeat: what came after a lost packet is buffered until that one comes. Only lost packets are reported
 //! again (SmartNS, section 3.3, "out-of-order packet processing"; docs/RDMA.md has the format on the wire).
 use crate::spray::{Paths, shows_loss};
 use engine::{Frame, Nanos};
@@ -68,13 +68,13 @@ impl Held {
         }
     }
 
-    /// The first packet that is kept.
+    /// The first packet that is buffered.
     pub(crate) fn first(&self) -> Option<Psn> {
         let place = self.frames.iter().position(Option::is_some)?;
         Some(self.base.plus(place as u32))
     }
 
-    /// Which packets behind `missing` are kept: a bit each, the lowest for the next one.
+    /// Which packets behind `missing` are buffered: a bit each, the lowest for the next one.
     pub(crate) fn reported(&self, missing: Psn) -> u128 {
         let bit = |at: &u32| {
             let place = missing.plus(at + 1).since(self.base);
@@ -84,7 +84,7 @@ impl Held {
     }
 }
 
-/// Whether a frame is kept for later.
+/// Whether a frame is buffered for later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// It has served.
@@ -113,7 +113,7 @@ struct Again {
 /// What a requester keeps for selective repeat.
 #[derive(Debug, Default)]
 pub(crate) struct Selective {
-    /// The peer does it as well: it says so in its packets.
+    /// The peer does it as well: it signals that in its packets.
     pub(crate) peer: bool,
     /// Data of reads take 2^this paths.
     pub(crate) peer_spray: u8,

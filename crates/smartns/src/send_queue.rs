@@ -43,7 +43,7 @@ impl Work {
     }
 }
 
-/// A send queue. Elements that follow first ones are kept as they came.
+/// A send queue. Elements that follow first ones are stored as they came.
 #[derive(Default)]
 pub(crate) struct SendQueue {
     works: VecDeque<Work>,
@@ -96,7 +96,7 @@ impl SendQueue {
         Some(work)
     }
 
-    /// The same, for who has seen it.
+    /// The same, for a caller that has seen it.
     #[inline]
     pub(crate) fn let_go(&mut self) {
         let Some(more) = self.works.front().map(|work| usize::from(work.element.more)) else { return };

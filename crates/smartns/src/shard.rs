@@ -6,7 +6,7 @@ use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
 use crate::output::{Event, ShardOutput};
 use crate::payload::{Packet, parse};
-use crate::qp::{NextTurn, Qp, Source, note_selective};
+use crate::qp::{NextQuantum, Qp, Source, note_selective};
 use crate::requester::{self, SendProgress, drained};
 use crate::requester_recovery::timers;
 use crate::requester_responses::{response, resume};
@@ -14,7 +14,7 @@ use crate::responder::request;
 use crate::responder_output::answer;
 use crate::selective::Keep;
 use crate::shared::{Round, Shared};
-use crate::stream::{datagrams, turns};
+use crate::stream::{datagrams, quantum};
 use crate::unpack::requests;
 use crate::{datagram, raw};
 use engine::{Checksum, DropReason, Frame, Nanos, cut};
@@ -27,9 +27,9 @@ use wire::roce::{MULTICAST_QP, Packed, Psn, Service, icrc_is_right, is_packed};
 
 /// Work requests taken out of the send pipe in a round.
 const INTAKE: u32 = 256;
-/// Packets that a queue pair sends in one turn, and turns in a round.
+/// Most packets of a queue pair's quantum, and queue pairs in a round.
 const PACKETS: u32 = 32;
-const TURNS: usize = 256;
+const QPS_A_ROUND: usize = 256;
 /// Elements that a send pipe may hold: taken at once where a queue pair is reset or removed.
 const WHOLE_PIPE: u32 = 1 << 20;
 
@@ -42,13 +42,13 @@ pub struct Shard {
     /// Queue pairs that have something to send ("active SQ table", SmartNS section 3.2).
     pub(crate) active: VecDeque<u32>,
     pub(crate) timers: TimerQueue,
-    /// Queue pairs whose receive queues are looked at by themselves: in the error state, what comes in there is
+    /// Queue pairs whose receive queues are polled by themselves: in the error state, what comes in there is
     /// flushed; over a stream, a message may wait for it.
     pub(crate) watched: BTreeSet<u32>,
     /// Multicast groups and their members.
     pub(crate) groups: BTreeSet<(Ipv4Addr, u32)>,
     /// That the send pipe is corrupt was reported.
-    corrupt_told: bool,
+    corrupt_reported: bool,
     /// Work requests for no queue pair, or for one that takes none, that are not counted yet.
     refused: u32,
 }
@@ -66,7 +66,7 @@ impl Shard {
             timers: TimerQueue::default(),
             watched: BTreeSet::new(),
             groups: BTreeSet::new(),
-            corrupt_told: false,
+            corrupt_reported: false,
             refused: 0,
         }
     }
@@ -79,19 +79,19 @@ impl Shard {
             self.receive(now, frame, out);
         }
         done += self.take_posted(INTAKE) as usize;
-        if self.intake.is_corrupt && !std::mem::replace(&mut self.corrupt_told, true) {
+        if self.intake.is_corrupt && !std::mem::replace(&mut self.corrupt_reported, true) {
             out.events.push(Event::SendPipeCorrupt);
             self.fail_all();
         }
         (0..std::mem::take(&mut self.refused)).for_each(|_| out.drops.count(DropReason::QpUnknown));
         done += self.fire(now, out);
-        done += self.take_turns(now, out);
+        done += self.run_active(now, out);
         done += self.fail_overrun(out);
         self.shared.settle(out.events);
         done
     }
 
-    /// There is something to do now. Looked at before sleeping.
+    /// There is something to do now. Checked before sleeping.
     pub fn has_work(&self, now: Nanos) -> bool {
         let posted = |slot: &u32| self.has_posted(*slot);
         let due = self.timers.first().is_some_and(|(at, _)| at <= now);
@@ -164,9 +164,9 @@ impl Shard {
             out.drops.count(DropReason::RoceHeader);
             return out.pool.put(frame);
         };
-        let kept = requests(qp, packed, &mut Round { now, shared: &mut self.shared, out });
+        let cut_at = requests(qp, packed, &mut Round { now, shared: &mut self.shared, out });
         let held = qp.take_held();
-        match kept {
+        match cut_at {
             Some(psn) => self.receive_cut(now, slot, Some(psn), frame, out),
             None => out.pool.put(frame),
         }
@@ -218,14 +218,14 @@ impl Shard {
         self.wake(slot);
     }
 
-    /// A frame, of contiguous bytes, for a queue pair of raw packets. Who shares frames out decides which those are.
+    /// A frame, of contiguous bytes, for a queue pair of raw packets. The caller decides which those are.
     pub fn receive_raw(&mut self, now: Nanos, number: QpNumber, frame: &Frame, out: &mut ShardOutput<'_>) {
         let slot = self.numbers.get(number).unwrap_or(u32::MAX);
         match self.qps.get_mut(slot).filter(|qp| qp.identity.kind == QpKind::RawPacket) {
             Some(qp) => raw::receive(qp, frame.bytes(), &mut Round { now, shared: &mut self.shared, out }),
             None => out.drops.count(DropReason::QpUnknown),
         }
-        // A queue pair that failed flushes with its turn.
+        // A queue pair that failed flushes with its quantum.
         self.wake(slot);
         self.shared.settle(out.events);
     }
@@ -322,16 +322,16 @@ impl Shard {
         fired
     }
 
-    /// Gives queue pairs that may have something to send a turn each.
-    fn take_turns(&mut self, now: Nanos, out: &mut ShardOutput<'_>) -> usize {
+    /// Gives queue pairs that may have something to send a quantum each.
+    fn run_active(&mut self, now: Nanos, out: &mut ShardOutput<'_>) -> usize {
         let watched: Vec<u32> = self.watched.iter().copied().filter(|slot| self.has_posted(*slot)).collect();
         watched.into_iter().for_each(|slot| self.wake(slot));
-        let turns = self.active.len().min(TURNS);
-        for _ in 0..turns {
+        let count = self.active.len().min(QPS_A_ROUND);
+        for _ in 0..count {
             let Some(slot) = self.active.pop_front() else { break };
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             qp.is_active = false;
-            let again = turn(qp, &mut Round { now, shared: &mut self.shared, out });
+            let again = run_quantum(qp, &mut Round { now, shared: &mut self.shared, out });
             if qp.waits_for_receives() {
                 self.watched.insert(slot);
             } else {
@@ -342,7 +342,7 @@ impl Shard {
                 self.wake(slot);
             }
         }
-        turns
+        count
     }
 
     fn has_posted(&self, slot: u32) -> bool {
@@ -354,12 +354,12 @@ impl Shard {
         })
     }
 
-    /// All queue pairs go to the error state with their next turn.
+    /// All queue pairs go to the error state with their next quantum.
     fn fail_all(&mut self) {
         let slots: Vec<u32> = self.qps.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             if let Some(qp) = self.qps.get_mut(slot) {
-                qp.next_turn = if qp.state == QpState::Error { NextTurn::Usual } else { NextTurn::Fails };
+                qp.next_quantum = if qp.state == QpState::Error { NextQuantum::Usual } else { NextQuantum::Fails };
             }
             self.wake(slot);
         }
@@ -374,7 +374,7 @@ impl Shard {
             let slots: Vec<u32> = self.qps.iter().filter(|(_, qp)| uses(qp)).map(|(slot, _)| slot).collect();
             for slot in slots {
                 if let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.state != QpState::Error) {
-                    qp.next_turn = NextTurn::Fails;
+                    qp.next_quantum = NextQuantum::Fails;
                     out.events.push(Event::Async(AsyncEvent::QpFatal, qp.identity.number));
                 }
                 self.wake(slot);
@@ -390,14 +390,14 @@ fn flat(mut frame: Box<Frame>, out: &mut ShardOutput<'_>) -> Box<Frame> {
     frame
 }
 
-/// A queue pair's turn: what its responder owes, then its requests, or the flush. True where it needs another one.
+/// A queue pair's quantum: pending responses, then its requests, or the flush. True where it needs another one.
 #[inline]
-fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
+fn run_quantum(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     if qp.stream.is_some() {
-        return turns::turn(qp, round, PACKETS);
+        return quantum::run(qp, round, PACKETS);
     }
-    let due = std::mem::take(&mut qp.next_turn);
-    if due == NextTurn::Fails {
+    let due = std::mem::take(&mut qp.next_quantum);
+    if due == NextQuantum::Fails {
         enter_error(qp, round);
     }
     let mut budget = PACKETS;
@@ -405,7 +405,7 @@ fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
         return flush(qp, round, budget) == budget;
     }
     let again = exchange(qp, round, &mut budget);
-    if due == NextTurn::SendsAndFails {
+    if due == NextQuantum::SendsAndFails {
         enter_error(qp, round);
     }
     again || qp.state == QpState::Error
@@ -427,7 +427,7 @@ fn exchange(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> bool {
     next == SendProgress::Again
 }
 
-/// Sets the queue pair's timer, unless it is set for a time before: then it looks again when that comes.
+/// Sets the queue pair's timer, unless it is set for a time before: then it checks again when that comes.
 #[inline]
 fn set_timer(timers: &mut TimerQueue, slot: u32, qp: &mut Qp) {
     match (qp.due(), qp.timer) {

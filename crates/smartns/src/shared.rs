@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) handles: Slab<NewHandle>,
     /// Congestion notifications so far.
     pub(crate) cnps: CnpCounts,
-    /// Completion queues with completions since their program's wish was looked at.
+    /// Completion queues with completions since their program's request was read.
     added_to: Vec<Number>,
     /// Completion queues that have overrun, and whose queue pairs are still to be stopped.
     pub(crate) overrun: Vec<Number>,

@@ -15,8 +15,8 @@ use verbs::{CompletionFlags, CompletionOpcode, QpKind};
 use wire::Malformed;
 use wire::roce::{Inner, Opcode, Packed, Psn, Reth, Service};
 
-/// Processes the packets of a packed train for this queue pair. Where one is to be kept for later, returns its number:
-/// the train is then to be cut from there on.
+/// Processes the packets of a packed train for this queue pair. Where one is to be buffered for later, returns its
+/// number: the train is then to be cut from there on.
 pub(crate) fn requests(qp: &mut Qp, mut packed: Packed<'_>, round: &mut Round<'_, '_>) -> Option<Psn> {
     if qp.path.is_some_and(|path| path.remote != packed.ip.src) {
         round.drop(DropReason::QpUnknown);
@@ -56,7 +56,7 @@ fn quick<'f>(qp: &mut Qp, packed: &mut Packed<'f>, round: &mut Round<'_, '_>) ->
     // Completions go elsewhere in what is shared.
     let registered = Arc::clone(&round.shared.memory);
     let (domain, mut done, mut asked) = (qp.identity.domain, 0, false);
-    // A window's key is looked at elsewhere.
+    // A window's key is checked elsewhere.
     let writable = qp.settings.rights.contains(Rights::REMOTE_WRITE) && round.shared.windows.is_empty();
     let mut target = registered.row(domain, Access::RemoteWrite);
     let mut receives = registered.row(receive_domain(qp, round), Access::LocalWrite);

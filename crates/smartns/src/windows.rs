@@ -115,11 +115,11 @@ impl Windows {
         len: u64,
         access: Access,
     ) -> Result<(Target, Access), Fault> {
-        if self.is_empty() { Ok((target, access)) } else { self.look_up(qp, target, len, access) }
+        if self.is_empty() { Ok((target, access)) } else { self.lookup(qp, target, len, access) }
     }
 
     #[cold]
-    fn look_up(&self, qp: QpNumber, target: Target, len: u64, access: Access) -> Result<(Target, Access), Fault> {
+    fn lookup(&self, qp: QpNumber, target: Target, len: u64, access: Access) -> Result<(Target, Access), Fault> {
         let bound = self.0.get(&(target.key >> CHOSEN_BITS)).and_then(|window| window.bound);
         let Some(bound) = bound.filter(|bound| bound.key == target.key) else { return Ok((target, access)) };
         if bound.qp != qp || bound.region.domain != target.domain {

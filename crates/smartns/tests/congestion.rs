@@ -99,12 +99,12 @@ fn marks_are_answered_and_slow_the_side_that_sends_payload() {
         let (mut pair, seen) = watched(LIMITED, 1000);
         post(&mut pair, opcode, 1_000_000);
         assert!(pair.completed(1));
-        pair.rest(MS);
+        pair.idle(MS);
         assert_eq!(pair.nodes[0].completions[0].status, Status::Success);
         let count = seen.borrow().iter().filter(|(to, opcode, _)| (*to, *opcode) == (slow, Opcode::CNP)).count() as u64;
         let all = seen.borrow().iter().filter(|(_, opcode, _)| *opcode == Opcode::CNP).count() as u64;
         let [fast, slow] = [1 - slow, slow].map(|side| sender(&pair, side).unwrap());
-        assert!(count == all && all > 10, "{opcode:?}: {count} of {all} notifications go to who sends payload");
+        assert!(count == all && all > 10, "{opcode:?}: {count} of {all} notifications go to the sender of payload");
         assert!(slow.notified == all && slow.sent == 0 && slow.rate.is_some_and(|rate| rate < LINE / 4), "{slow:?}");
         assert_eq!(fast, Sender { rate: None, notified: 0, sent: all });
         let cnps = pair.nodes[0].shard.cnps();
@@ -147,7 +147,7 @@ fn a_flood_of_notifications_leaves_10_mbit_a_second() {
 
 /// At the lowest rate, a packet of 4096 bytes is sent in 3.3 ms, and the time-out is 1 ms.
 #[test]
-fn a_lost_packet_that_waits_for_its_turn_costs_one_retry() {
+fn a_lost_packet_that_waits_for_its_quantum_costs_one_retry() {
     for recovery in [Recovery::GoBackN, Recovery::SelectiveRepeat] {
         let settings = Settings { mtu: Mtu::B4096, timeout: 8, retries: 1, recovery, ..LIMITED };
         let mut pair = Pair::connected([settings; 2], Wire::between_machines());
@@ -188,7 +188,7 @@ fn notifications_that_do_not_count() {
     receive(&mut pair, 0, &right);
     assert_eq!(sender(&pair, 0).map(|sender| (sender.rate, sender.notified)), Some((Some(LINE / 2), 1)));
     pair.nodes[0].go(verbs::QpState::Error);
-    pair.rest(MS);
+    pair.idle(MS);
     receive(&mut pair, 0, &right);
     assert_eq!(drops(&pair, DropReason::CnpIgnored), 1, "in the error state");
     for settings in [SETTINGS, Settings { kind: QpKind::Ud, ..LIMITED }] {

@@ -1,4 +1,4 @@
-//! What goes wrong ends as hardware ends it: the right completion on each side, the error state, the flush, the event.
+//! Errors end as hardware ends them: the right completion on each side, the error state, the flush, the event.
 mod support;
 
 use engine::DropReason;
@@ -54,16 +54,16 @@ fn what_is_posted_before_the_error_state_is_sent_and_what_comes_later_is_not() {
 }
 
 #[test]
-fn what_is_posted_before_the_end_of_a_queue_pair_is_sent_with_its_next_turn() {
+fn what_is_posted_before_the_end_of_a_queue_pair_is_sent_with_its_next_quantum() {
     let mut pair = posted();
     let qp = pair.nodes[0].qp;
-    assert!(pair.nodes[0].shard.await_turn(qp));
+    assert!(pair.nodes[0].shard.await_quantum(qp));
     pair.step();
-    assert!(!pair.nodes[0].shard.awaits_turn(qp));
+    assert!(!pair.nodes[0].shard.awaits_quantum(qp));
     pair.nodes[0].shard.remove_qp(qp).unwrap();
     assert!(pair.completed(1));
     assert_eq!(statuses(&pair, 1), [Status::Success]);
-    assert!(!pair.nodes[1].shard.await_turn(pair.nodes[1].qp), "nothing waits there");
+    assert!(!pair.nodes[1].shard.await_quantum(pair.nodes[1].qp), "nothing waits there");
 }
 
 // Checks IBTA: 9.7.5-f.
@@ -93,7 +93,7 @@ fn a_peer_refuses_what_its_memory_does_not_grant() {
 
 // Checks IBTA: 9.7.5-f.
 #[test]
-fn a_queue_pair_grants_what_its_rights_say() {
+fn a_queue_pair_grants_what_its_rights_allow() {
     for (opcode, len) in [(SendOpcode::Write, 10), (SendOpcode::Read, 10), (SendOpcode::FetchAdd, 8)] {
         let mut pair = pair();
         let none = QpAttributes { rights: Some(memory::Rights::NONE), ..QpAttributes::default() };
@@ -219,7 +219,7 @@ fn an_rnr_nak_makes_the_message_wait_for_its_receive() {
     let mut pair = pair();
     let element = pair.nodes[0].work(SendOpcode::Send);
     pair.nodes[0].post_inline(element, b"late");
-    pair.rest(2 * MS);
+    pair.idle(2 * MS);
     assert_eq!(pair.nodes[0].completions, []);
     let other = &mut pair.nodes[1];
     other.post_receive(&[other.piece(0, 10)]);
@@ -238,13 +238,13 @@ fn an_overrun_of_a_completion_queue_ends_its_queue_pairs() {
         one.post(element, &[one.piece(0, 8)]);
     }
     one.takes_completions = false;
-    pair.rest(MS);
+    pair.idle(MS);
     let one = &mut pair.nodes[0];
     one.takes_completions = true;
     let events = [Event::Async(AsyncEvent::CompletionQueueError, 3), Event::Async(AsyncEvent::QpFatal, one.qp)];
     assert_eq!(one.events, events);
     assert_eq!(state(&pair, 0), Some(QpState::Error));
-    pair.rest(MS);
+    pair.idle(MS);
     assert_eq!(pair.nodes[0].ended(), (0..16).map(|number| (Status::Success, number)).collect::<Vec<_>>());
 }
 
@@ -257,7 +257,7 @@ fn the_error_state_flushes_what_is_there_and_what_comes() {
     let element = other.work(SendOpcode::Send);
     other.post(element, &[]);
     other.post(element, &[]);
-    pair.rest(MS);
+    pair.idle(MS);
     pair.nodes[1].go(QpState::Error);
     assert_eq!(state(&pair, 1), Some(QpState::Error));
     assert!(pair.completed(5));
@@ -280,14 +280,14 @@ fn a_queue_pair_can_be_used_again_after_a_reset() {
     pair.nodes[0].post_receive(&[pair.nodes[0].piece(0, 10)]);
     let element = pair.nodes[0].work(SendOpcode::Send);
     post_and_another(&mut pair, element, 10);
-    pair.rest(MS / 10);
+    pair.idle(MS / 10);
     post_and_another(&mut pair, element, 10);
     for side in 0..2 {
         pair.nodes[side].go(QpState::Reset);
         let remote = pair.nodes[1 - side].qp;
         pair.nodes[side].connect(remote, [100, 100], support::path(side));
     }
-    pair.rest(2 * MS);
+    pair.idle(2 * MS);
     assert_eq!([statuses(&pair, 0), statuses(&pair, 1)], [vec![], vec![]]);
     let [one, other] = &mut pair.nodes;
     let element = one.remote(SendOpcode::Write, other, 0);
@@ -304,7 +304,7 @@ fn a_removed_queue_pair_adds_no_completion() {
     pair.step();
     let one = &mut pair.nodes[0];
     one.shard.remove_qp(one.qp).unwrap();
-    pair.rest(3 * MS);
+    pair.idle(3 * MS);
     assert_eq!(statuses(&pair, 0), []);
     assert!(pair.nodes[0].drops.get(DropReason::QpUnknown) > 0);
     assert!(pair.nodes[0].shard.remove_cq(3).is_ok());
@@ -334,7 +334,7 @@ fn a_send_pipe_with_garbage_ends_all_queue_pairs_of_the_program() {
     pair.nodes[0].post(element, &[]);
     pair.nodes[0].send.push([u64::MAX; 8]).unwrap();
     pair.nodes[0].post(element, &[]);
-    pair.rest(MS);
+    pair.idle(MS);
     assert_eq!(pair.nodes[0].events, [Event::SendPipeCorrupt]);
     assert_eq!((statuses(&pair, 0).len(), state(&pair, 0)), (1, Some(QpState::Error)));
     assert_eq!(state(&pair, 1), Some(QpState::ReadyToSend));
@@ -362,7 +362,7 @@ fn a_send_queue_drains_and_goes_on() {
 
 // Checks IBTA: 11.6.3-a.
 #[test]
-fn the_first_message_tells_that_the_connection_is_there() {
+fn the_first_message_reports_that_the_connection_is_there() {
     let mut pair = Pair::connected([SETTINGS; 2], Wire::perfect());
     pair.nodes[1].go(QpState::Reset);
     let ready = pair.nodes[1].attributes(pair.nodes[0].qp, [0, SETTINGS.psn]);
@@ -370,7 +370,7 @@ fn the_first_message_tells_that_the_connection_is_there() {
     ready[..2].iter().for_each(|attributes| other.shard.modify_qp(other.qp, attributes).unwrap());
     let element = pair.nodes[0].remote(SendOpcode::Write, &pair.nodes[1], 0);
     post_and_another(&mut pair, element, 100);
-    pair.rest(MS / 2);
+    pair.idle(MS / 2);
     assert_eq!(statuses(&pair, 0), [], "no way back is known");
     let qp = pair.nodes[1].qp;
     assert_eq!(pair.nodes[1].events, [Event::Async(AsyncEvent::CommunicationEstablished, qp)]);

@@ -60,7 +60,7 @@ fn all_operations_arrive_through_loss() {
         let [one, other] = &pair.nodes;
         assert_eq!(one.ended(), (0..4).map(|number| (Status::Success, number)).collect::<Vec<_>>());
         let [received, written] = &other.completions[..] else { panic!("{:?}", other.completions) };
-        // The completion says which queue's work request ended.
+        // The completion has which queue's work request ended.
         assert_eq!((received.opcode, received.bytes, received.remote_qp), (CompletionOpcode::Receive, 60_000, SRQ));
         assert_eq!((written.immediate, written.number, written.remote_qp), (77, 1, SRQ));
         assert!(other.read(1 << 20, 60_000) == payload && other.read(2 << 20, 60_000) == payload);
@@ -126,9 +126,9 @@ fn a_half_does_its_half_only() {
     assert_eq!(pair.nodes[0].ended(), [(Status::LocalQpOperation, 0), (Status::Flushed, 1)]);
     assert!(pair.nodes[1].completions.is_empty());
     // As Linux has it, what the other half uses may be set, and changes nothing.
-    let rest = QpAttributes { initiator_depth: Some(3), retries: Some(1), ..QpAttributes::default() };
+    let others = QpAttributes { initiator_depth: Some(3), retries: Some(1), ..QpAttributes::default() };
     let node = &mut pair.nodes[1];
-    node.shard.modify_qp(node.qp, &rest).unwrap();
+    node.shard.modify_qp(node.qp, &others).unwrap();
     node.go(QpState::Reset);
     node.shard.remove_qp(node.qp).unwrap();
     node.shard.remove_srq(SRQ).unwrap();

@@ -11,7 +11,7 @@ use wire::roce::{Bth, Extension, Headers, Opcode, Psn, finish};
 
 const KINDS: [QpKind; 3] = [QpKind::Rc, QpKind::Uc, QpKind::Ud];
 
-/// A frame for the other side's queue pair that is sound down to its checksum; what it says is made up.
+/// A frame for the other side's queue pair that is sound down to its checksum; its fields are random.
 fn made_up(random: &mut Random, node: &Node) -> Vec<u8> {
     let opcode = loop {
         if let Some(opcode) = Opcode::from_number(random.below(256) as u8) {
@@ -67,7 +67,7 @@ fn made_up_contents_complete_no_more_than_was_posted() {
         let kind = KINDS[seed as usize % 3];
         let mut pair = Pair::connected([Settings { kind, ..SETTINGS }; 2], Wire::perfect());
         let one = &mut pair.nodes[0];
-        // Something is outstanding, so that responses are looked at.
+        // Something is outstanding, so that responses are read.
         let element = one.work(SendOpcode::Send);
         one.post(element, &[one.piece(0, 5000)]);
         let other = &mut pair.nodes[1];
@@ -105,7 +105,7 @@ fn only_granted_bytes_are_written() {
         one.post(element, &[one.piece(0, len)]);
         other.post_receive(&[]);
         assert!(pair.completed(1));
-        pair.rest(support::MS / 10);
+        pair.idle(support::MS / 10);
         let memory = pair.nodes[1].read(0, MEMORY as usize);
         let allowed = at >= granted.0 && at + u64::from(len) <= granted.0 + u64::from(granted.1);
         let mut expected = vec![0x55; MEMORY as usize];
@@ -149,7 +149,7 @@ proptest! {
             }
             let _ = node.send.push(words);
         }
-        pair.rest(20_000_000);
+        pair.idle(20_000_000);
         let [one, other] = &pair.nodes;
         prop_assert!(one.completions.len() <= 120 && other.completions.len() <= 60);
     }
@@ -164,14 +164,14 @@ proptest! {
         element.flags = SendFlags::default();
         one.write(0, &[1; 200]);
         one.post(element, &[one.piece(0, 128)]);
-        let mut kept = Vec::new();
+        let mut bytes = Vec::new();
         let Node { shard, pool, drops, events, tx, .. } = one;
         shard.poll(pair.now, &mut Vec::new(), &mut ShardOutput { tx, pool, drops, events });
         tx[0].complete_checksum();
-        kept.extend(tx[0].bytes());
-        let at = at.min(kept.len() - 1);
-        kept[at] ^= 1 << bit;
-        receive(&mut pair, 1, &[kept]);
+        bytes.extend(tx[0].bytes());
+        let at = at.min(bytes.len() - 1);
+        bytes[at] ^= 1 << bit;
+        receive(&mut pair, 1, &[bytes]);
         let unseen = [40, 41, 46].contains(&at);
         let same = pair.nodes[1].read(0, MEMORY as usize) == before;
         prop_assert_eq!(same, !unseen, "byte {}", at);

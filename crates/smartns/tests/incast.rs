@@ -173,7 +173,7 @@ fn compare(link: Link) {
         println!("{pairs} senders: {with:?}; without DCQCN: {without:?}");
         assert!(with.used >= 0.95 && with.jain >= 0.97, "{pairs} senders: {with:?}");
         assert!(with.tail * 10 <= without.tail, "{pairs} senders: {with:?}, without {without:?}");
-        // They may be marked only where their senders answer it; the tests' path says so itself.
+        // They may be marked only where their senders answer it; the tests' path sets it itself.
         assert!(with.marked > 0);
     }
 }

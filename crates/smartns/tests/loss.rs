@@ -1,4 +1,4 @@
-//! What loss costs, in virtual time, with each way of making up for it.
+//! Cost of loss, in virtual time, with each kind of recovery.
 mod support;
 
 use smartns::Recovery;

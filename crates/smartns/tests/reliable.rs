@@ -1,4 +1,4 @@
-//! A reliable connection without faults: each operation does what it says.
+//! A reliable connection without faults: each operation does what the specification has.
 mod support;
 
 use smartns::{Event, Recovery};
@@ -152,7 +152,7 @@ fn unsignalled_work_requests_complete_with_the_next() {
         one.post(element, &[one.piece(0, 64)]);
     }
     assert!(pair.completed(1));
-    pair.rest(MS);
+    pair.idle(MS);
     assert_eq!(pair.nodes[0].ended(), [(Status::Success, 199)]);
     // Short messages travel together, and few acknowledgements are asked for.
     let frames = pair.wire.count();
@@ -176,7 +176,7 @@ fn short_messages_travel_together_and_end_alone() {
         one.post(one.remote(SendOpcode::Write, other, 6000), &[one.piece(0, 20)]);
         // No receive work request is there for the fourth one: it stops those behind it.
         assert!(pair.completed(6));
-        pair.rest(MS / 100);
+        pair.idle(MS / 100);
         let [one, other] = &mut pair.nodes;
         assert_eq!((one.ended().len(), other.ended().len(), other.read(6000, 20)), (3, 3, vec![0; 20]));
         (4..7).for_each(|at| other.post_receive(&[other.piece(1000 * at, 50)]));

@@ -40,7 +40,7 @@ fn place(number: usize) -> u64 {
 struct Judge {
     seed: u64,
     asked: [Vec<Asked>; 2],
-    /// Completions looked at so far, by side.
+    /// Completions checked so far, by side.
     seen: [usize; 2],
     /// Send and receive work requests that have completed, by side.
     sends: [usize; 2],
@@ -109,7 +109,7 @@ fn post(pair: &mut Pair, side: usize, number: usize, asked: &Asked, random: &mut
 }
 
 impl Judge {
-    /// Looks at what has completed since it looked last.
+    /// Checks what has completed since the last call.
     fn check(&mut self, pair: &Pair) {
         for side in 0..2 {
             let node = &pair.nodes[side];
@@ -246,13 +246,13 @@ fn seed(seed: u64, recovery: [Recovery; 2], congestion: Congestion) -> [u64; 2] 
     });
     judge.check(&pair);
     assert!(ended, "seed {seed}: sent {:?}, received {:?} of {wanted:?}", judge.sends, judge.receives);
-    pair.rest(5 * MS);
+    pair.idle(5 * MS);
     judge.check(&pair);
     judge.guards(&pair);
     [pair.wire.harmed, pair.nodes.iter().map(|node| node.shard.cnps().received).sum()]
 }
 
-/// Runs as many seeds as `SEEDS` says.
+/// Runs as many seeds as `SEEDS` has.
 fn seeds(recovery: [Recovery; 2], congestion: Congestion) {
     let many = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(80);
     let all: Vec<[u64; 2]> = (0..many).map(|number| seed(number, recovery, congestion)).collect();

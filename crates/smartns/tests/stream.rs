@@ -182,7 +182,7 @@ fn a_lost_connection_shows_when_the_retries_are_over() {
 }
 
 #[test]
-fn what_was_carried_out_is_said_when_the_queue_pair_goes() {
+fn what_was_carried_out_is_sent_when_the_queue_pair_goes() {
     let mut node = node();
     let (qp, receive) = (node.qp, node.piece(0, 100));
     node.post_receive(&[receive]);
@@ -196,7 +196,7 @@ fn what_was_carried_out_is_said_when_the_queue_pair_goes() {
     let message = last.message.unwrap();
     assert_eq!((message.kind, message.carried_out, last.acknowledged), (MessageKind::Acknowledge, 1, 0));
     assert!(with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some());
-    assert_eq!(node.shard.last_words(qp).unwrap().message, None, "it was told");
+    assert_eq!(node.shard.last_words(qp).unwrap().message, None, "it was reported");
     node.go(QpState::Reset);
     assert_eq!(node.shard.last_words(qp), None);
 }
@@ -288,7 +288,7 @@ fn a_datagram_is_a_message_and_ends_when_it_leaves() {
     }
     node.events.clear();
     round(&mut node);
-    assert!(node.events.is_empty() && node.ended().is_empty(), "nothing is told twice, nothing has ended");
+    assert!(node.events.is_empty() && node.ended().is_empty(), "nothing is reported twice, nothing has ended");
     let sent = with(&mut node, |shard, out| shard.next_datagram(1, qp, out)).unwrap();
     let header = Header { number: qp, receive: 0x77, key: 5, detail: 9, ..Header::new(MessageKind::DatagramImmediate) };
     assert_eq!(sent, smartns::Message { header, content: Content::Bytes(b"to whom it may concern".to_vec()) });

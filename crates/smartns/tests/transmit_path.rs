@@ -1,4 +1,4 @@
-//! How payload comes into frames: by reference, or copied ("header-only TX", SmartNS sections 3.2 and 5.3).
+//! Transmit path, payload into frames: by reference, or copied ("header-only TX", SmartNS sections 3.2 and 5.3).
 mod support;
 
 use smartns::TransmitPath;

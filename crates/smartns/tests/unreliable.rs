@@ -54,7 +54,7 @@ fn datagrams_that_do_not_fit_or_have_a_false_key_are_dropped() {
     pair.nodes[0].shard.add_handle(handle(1, 7, Some(support::path(0)))).unwrap();
     let (right, wrong) = (datagram(&pair, QUEUE_KEY), datagram(&pair, QUEUE_KEY + 1));
     pair.nodes[0].post_inline(right, b"nobody is there");
-    pair.rest(MS);
+    pair.idle(MS);
     let other = &mut pair.nodes[1];
     other.post_receive(&[other.piece(0, 50)]);
     pair.nodes[0].post_inline(wrong, b"no");
@@ -77,7 +77,7 @@ fn a_handle_whose_neighbour_is_not_known_holds_back() {
     other.post_receive(&[other.piece(0, 100)]);
     let element = datagram(&pair, QUEUE_KEY);
     pair.nodes[0].post_inline(element, b"later");
-    pair.rest(MS);
+    pair.idle(MS);
     assert_eq!((pair.wire.count(), pair.nodes[0].completions.len()), (0, 0));
     pair.nodes[0].shard.set_handle_path(1, support::path(0)).unwrap();
     assert!(pair.completed(2));
@@ -139,7 +139,7 @@ fn members_of_a_group_get_what_is_sent_to_it() {
     let other = &mut pair.nodes[1];
     other.post_receive(&[other.piece(0, 100)]);
     pair.nodes[0].post_inline(element, b"before");
-    pair.rest(MS);
+    pair.idle(MS);
     let other = &mut pair.nodes[1];
     assert!(other.shard.attach(other.qp, Ipv4Addr::new(10, 1, 2, 3)).is_err());
     other.shard.attach(other.qp, group).unwrap();
@@ -176,7 +176,7 @@ fn an_unreliable_connection_loses_whole_messages_and_no_others() {
         element.immediate = 3;
         one.post(element, &[one.piece(0, 4)]);
         one.post(one.work(SendOpcode::Send), &[one.piece(0, 2)]);
-        pair.rest(MS);
+        pair.idle(MS);
         assert_eq!(pair.nodes[0].ended(), (0..3).map(|number| (Status::Success, number)).collect::<Vec<_>>());
         let bytes: Vec<u32> = pair.nodes[1].completions.iter().map(|done| done.bytes).collect();
         // Packets 0 to 2 are the first message, packet 3 the second one.
@@ -187,7 +187,7 @@ fn an_unreliable_connection_loses_whole_messages_and_no_others() {
 
 // Checks IBTA: 9.8.3-a.
 #[test]
-fn an_unreliable_connection_tells_nobody_what_it_refuses() {
+fn an_unreliable_connection_refuses_silently() {
     let settings = Settings { kind: QpKind::Uc, ..SETTINGS };
     let mut pair = Pair::connected([settings; 2], Wire::perfect());
     let [one, other] = &mut pair.nodes;
@@ -196,7 +196,7 @@ fn an_unreliable_connection_tells_nobody_what_it_refuses() {
     one.post(one.work(SendOpcode::Send), &[]);
     one.post(one.work(SendOpcode::Read), &[]);
     assert!(pair.completed(3));
-    pair.rest(MS);
+    pair.idle(MS);
     assert_eq!(pair.nodes[0].completions[2].status, Status::LocalQpOperation);
     assert_eq!((pair.wire.count(), pair.nodes[1].completions.len()), (2, 0));
     let dropped = [DropReason::RequestRefused, DropReason::NoReceive];
@@ -205,7 +205,7 @@ fn an_unreliable_connection_tells_nobody_what_it_refuses() {
 
 // Checks IBTA: 10.2.9-a.
 #[test]
-fn a_shared_queue_tells_that_it_runs_low() {
+fn a_shared_queue_reports_that_it_runs_low() {
     let mut pair = Pair::connected([Settings { shared_receives: true, ..SETTINGS }; 2], Wire::perfect());
     let other = &mut pair.nodes[1];
     (0..4).for_each(|at| other.post_receive(&[other.piece(100 * at, 50), other.piece(100 * at + 50, 50)]));
@@ -222,7 +222,7 @@ fn a_shared_queue_tells_that_it_runs_low() {
     let numbers: Vec<u32> = pair.nodes[1].completions.iter().map(|done| done.number).collect();
     assert_eq!(numbers, [0, 1, 2]);
     pair.nodes[1].go(QpState::Error);
-    pair.rest(MS);
+    pair.idle(MS);
     let qp = pair.nodes[1].qp;
     assert_eq!(pair.nodes[1].events[1..], [Event::Async(AsyncEvent::LastReceiveReached, qp)]);
     assert_eq!(pair.nodes[1].completions.len(), 3, "what is in a shared queue stays there");

@@ -190,7 +190,7 @@ fn a_repeated_read_of_what_was_taken_back_harms_nobody() {
     let bytes = sent.lock().unwrap()[0].clone();
     let again = Parcel { bytes, checksum: Checksum::Complete, segment_size: 0, payload: None };
     pair.wire.carry(1, pair.now, again);
-    pair.rest(MS);
+    pair.idle(MS);
     assert!(pair.nodes[1].drops.get(DropReason::PsnDuplicate) == 1 && pair.nodes[1].events.is_empty());
     assert_eq!(bind(&mut pair, &Binding { key: KEY + 1, ..binding }), Status::Success);
     assert_eq!(access(&mut pair, SendOpcode::Read, KEY + 1, 0, 100), Status::Success);

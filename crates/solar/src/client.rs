@@ -56,7 +56,7 @@ pub struct Client {
     config: ClientConfig,
     volume: Vec<u8>,
     access: Access,
-    /// Who this client is, in every session.
+    /// Number of this client, in every session.
     identity: u64,
     nonce: u64,
     /// How often the right to write has gone to another client, at the first opening.

@@ -47,7 +47,7 @@ pub enum Kind {
     Acknowledge = 7,
     /// Both: asks for an acknowledgement, to find whether a path works.
     Probe = 8,
-    /// Server: there is no such session (any more); `status` says why.
+    /// Server: there is no such session (any more); `status` has the reason.
     Stale = 9,
     /// Client: ends the session.
     Close = 10,
@@ -95,7 +95,7 @@ impl Display for Status {
         f.write_str(match self {
             Status::Ok => "no error",
             Status::NoVolume => "it has no volume of this name for this client",
-            Status::ReadOnly => "the volume is read-only, and the client wants to write",
+            Status::ReadOnly => "the volume is read-only, and the client asks to write",
             Status::OutOfRange => "a block lies beyond the end of the volume",
             Status::NoSpace => "its disk is full",
             Status::Failed => "its disk failed",
@@ -194,7 +194,7 @@ impl Header {
         bytes
     }
 
-    /// The path that a packet says that it took, unchecked; 0 where it says none.
+    /// The path that a packet names, unchecked; 0 where it names none.
     pub(crate) fn path_of(packet: &[u8]) -> u8 {
         packet.get(4).copied().unwrap_or(0)
     }

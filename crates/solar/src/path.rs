@@ -1,4 +1,4 @@
-//! One path to a peer: what is in flight on it, its round-trip time, its window, and whether it works.
+//! Path to a peer: what is in flight on it, its round-trip time, its window, and whether it works.
 use crate::config::PathConfig;
 use crate::packet::{Ack, BLOCK_LEN};
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ enum State {
     },
 }
 
-/// What can be said of a path.
+/// Report of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathReport {
     /// It has not failed.

@@ -1,4 +1,4 @@
-//! Sends packets over several paths until each is acknowledged, in no order.
+//! Sender over several paths: each packet until it is acknowledged, in no order.
 //!
 //! A packet that is lost goes over whatever path has room next, of those that have timed out last: so a path that fails
 //! costs a packet one time-out. A probe shows whether it works. What a packet carries may arrive twice: the receiver
@@ -40,7 +40,7 @@ pub(crate) struct Sender<T> {
     /// What was lost, and goes before what waits.
     lost: VecDeque<T>,
     /// Where the search for a path begins: paths of equal load take turns.
-    turn: usize,
+    next_path: usize,
     counts: SenderCounts,
 }
 
@@ -51,7 +51,7 @@ impl<T: Clone> Sender<T> {
             paths: (0..config.paths.max(1)).map(|_| Path::new(config, now)).collect(),
             waiting: VecDeque::new(),
             lost: VecDeque::new(),
-            turn: 0,
+            next_path: 0,
             counts: SenderCounts::default(),
         }
     }
@@ -126,11 +126,11 @@ impl<T: Clone> Sender<T> {
 
     fn least_loaded(&mut self) -> Option<usize> {
         let count = self.paths.len();
-        let turn = self.turn;
-        let order = (0..count).map(|step| (turn + step) % count);
+        let next_path = self.next_path;
+        let order = (0..count).map(|step| (next_path + step) % count);
         let preferred = |at: &usize| (self.paths[*at].is_suspect(), self.paths[*at].load());
         let path = order.filter(|&at| self.paths[at].room() > 0).min_by_key(preferred)?;
-        self.turn = (path + 1) % count;
+        self.next_path = (path + 1) % count;
         Some(path)
     }
 

@@ -45,7 +45,7 @@ pub struct Job {
     pub lba: u64,
 }
 
-/// A block of a volume, as it was read: kept until the client has acknowledged it.
+/// A block of a volume, as it was read: held until the client has acknowledged it.
 #[derive(Clone)]
 pub struct Block {
     /// The checksum that its writer computed.

@@ -58,10 +58,10 @@ fn a_server_takes_any_numbers() {
         let mut disk = Disk::new(16, seed);
         let mut server: Server<u8> = Server::new(ServerConfig::default(), [seed, 1]);
         let mut session = begin(&mut server, &mut disk, number(&mut random));
-        for turn in 0..500 {
-            let now = turn * MS;
+        for round in 0..500 {
+            let now = round * MS;
             server.receive(1, &packet(&mut random, session), random.chance(300), &mut disk, now);
-            disk.turn(now);
+            disk.work(now);
             disk.ended().into_iter().for_each(|(job, outcome)| server.finish(job, outcome));
             server.poll(now, |_, _, header, payload| {
                 assert!(
@@ -92,9 +92,9 @@ fn begin(server: &mut Server<u8>, disk: &mut Disk, oldest: u64) -> u64 {
     let ticket = ask(server, disk, Header::new(Kind::Open)).expect("a ticket");
     // Until the disk has ended what an earlier session began.
     while let Some(at) = disk.deadline() {
-        disk.turn(at);
+        disk.work(at);
     }
-    disk.turn(0);
+    disk.work(0);
     disk.ended();
     let claim = Header { session: ticket.session, op: ticket.lba, ..Header::new(Kind::Claim) };
     let opened = ask(server, disk, claim).expect("a session");

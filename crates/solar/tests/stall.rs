@@ -1,4 +1,4 @@
-//! How long a request takes at most when one of several paths is cut under it, in virtual time.
+//! Longest stall of a request when one of several paths is cut under it, in virtual time.
 mod world;
 
 use solar::{Direction, Status};

@@ -3,13 +3,13 @@
 //!
 //! Every thread, and every replica of an engine's module, writes with a [`Tracer`] of its own. A point that is off
 //! costs one predicted branch; one that is on costs an addition in memory that only this thread writes; a record is
-//! made only while somebody watches. Nobody who reads can make a writer wait: see [`log`](Watch).
+//! made only while a reader is attached. No reader can make a writer wait: see [`log`](Watch).
 //!
 //! | who | has | file |
 //! |---|---|---|
 //! | a host, or a data-path thread | [`Traces`]: what is on, and all tracers | `traces` |
 //! | a thread of it | [`Tracer`]: what it has counted, and its latest records | `tracer` |
-//! | somebody who looks | [`Watch`]: a stream of records; [`Traces::figures`]: counts | `watch`, `traces` |
+//! | reader | [`Watch`]: a stream of records; [`Traces::figures`]: counts | `watch`, `traces` |
 #![forbid(unsafe_code)]
 
 mod histogram;

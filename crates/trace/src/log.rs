@@ -1,4 +1,4 @@
-//! The latest records of one thread: a ring that its writer overwrites and never waits at. Any number of readers look
+//! The latest records of one thread: a ring that its writer overwrites and never waits at. Any number of readers poll
 //! at it, each at its own pace; one that is too slow misses records and counts them. Safe without a lock because a
 //! reader can find out afterwards which of the words that it copied may have been overwritten meanwhile.
 use crate::points::Point;

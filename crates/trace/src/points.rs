@@ -127,7 +127,7 @@ macro_rules! points {
                 match self { $(Point::$name => $label,)+ }
             }
 
-            /// What it says.
+            /// Its meaning.
             pub fn sentence(self) -> &'static str {
                 match self { $(Point::$name => concat!($($text),+).trim_ascii(),)+ }
             }
@@ -215,7 +215,7 @@ points! {
     CongestionWindow = "control.congestion.window", Event(cwnd: Bytes, ssthresh: Bytes);
     /// Congestion control decided about a rate.
     CongestionRate = "control.congestion.rate", Event(rate: Rate);
-    /// Smoothed round-trip time when congestion control looked at a flow.
+    /// Smoothed round-trip time when congestion control updated a flow.
     CongestionRtt = "control.congestion.rtt", Histogram(time: Nanoseconds);
 
     /// Works that pre-processing took at once.

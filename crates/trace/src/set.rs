@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn sets_are_sets() {
         let some: PointSet = Point::ALL.iter().step_by(3).copied().collect();
-        let rest = PointSet::all().without(some);
-        assert!(!rest.meets(some) && rest.with(some) == PointSet::all() && some.meets(PointSet::all()));
-        assert_eq!(some.iter().count() + rest.iter().count(), Point::ALL.len());
+        let others = PointSet::all().without(some);
+        assert!(!others.meets(some) && others.with(some) == PointSet::all() && some.meets(PointSet::all()));
+        assert_eq!(some.iter().count() + others.iter().count(), Point::ALL.len());
     }
 }

@@ -11,10 +11,10 @@ A tracepoint is off until it is requested: `opentoe trace PATTERN` streams it, `
 it. An *event* is counted; of a *histogram*, the distribution of its first argument is kept. In Prometheus' metrics the
 name `flextoe.protocol.rtt` is `toe_trace_flextoe_protocol_rtt`, with `_total` for events, and `_seconds` or `_bytes`
 where that is the unit. `flextoe.ring.*`, `flextoe.sequencer.*` and `flextoe.netif.*` exist where modules have threads
-of their own (`[host.mapping] threads = true`). With all modules on one thread, `flextoe.*.batch` says how much lies
+of their own (`[host.mapping] threads = true`). With all modules on one thread, `flextoe.*.batch` has how much lies
 between two modules.
 
-| name | kind | arguments | what it says |
+| name | kind | arguments | meaning |
 |---|---|---|---|
 ";
 

@@ -122,7 +122,7 @@ impl Tracer {
         !self.on.is_empty()
     }
 
-    /// Somebody watches records. Where nobody does, it is enough to say once a batch how often something happened:
+    /// A reader of records is attached. Without one, a count once a batch is enough:
     /// [`Tracer::add`], [`Tracer::add_values`].
     #[inline(always)]
     pub fn is_streaming(&self) -> bool {

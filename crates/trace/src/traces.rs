@@ -1,4 +1,4 @@
-//! Tracing of a host or a data-path thread: which readers want which points, and all tracers.
+//! Tracing of a host or a data-path thread: the points of each reader, and all tracers.
 use crate::histogram::Distribution;
 use crate::log::Log;
 use crate::points::{Kind, Point};
@@ -17,9 +17,9 @@ pub struct Traces {
 #[derive(Default)]
 struct State {
     tracers: Vec<Arc<Shared>>,
-    /// Counted until somebody says otherwise.
+    /// Counted until switched off.
     enabled: PointSet,
-    /// What those who look want, by number, as long as they do.
+    /// Points of attached readers, by number.
     wishes: Vec<(u64, Wish)>,
     next: u64,
 }
@@ -70,7 +70,7 @@ impl Traces {
         self.switch(&state);
     }
 
-    /// Counts these points no longer, except for those who look now.
+    /// Counts these points no longer, except for attached readers.
     pub fn disable(&self, points: PointSet) {
         let mut state = self.lock();
         state.enabled = state.enabled.without(points);
@@ -110,11 +110,11 @@ impl Traces {
     }
 
     /// The logs of all tracers that have one, with the tracers' numbers.
-    pub(crate) fn each_log(&self, mut look: impl FnMut(usize, &Log)) {
+    pub(crate) fn each_log(&self, mut visit: impl FnMut(usize, &Log)) {
         let tracers = self.lock().tracers.clone();
         for (number, tracer) in tracers.iter().enumerate() {
             if let Some(log) = tracer.log.get() {
-                look(number, log);
+                visit(number, log);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A stream of records for somebody who looks.
+//! Watch: a stream of records for one reader.
 use crate::log::Record;
 use crate::set::PointSet;
 use crate::traces::{Held, Traces};
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_somebody_wants_is_written() {
+    fn only_what_a_reader_selected_is_written() {
         let traces = Traces::new(|| 7);
         let mut tracer = traces.tracer("a");
         let mut other = traces.tracer("b");
@@ -129,11 +129,11 @@ mod tests {
         tracer.refresh();
         assert!(tracer.is_on(Point::Sent) && !tracer.is_on(Point::Rtt));
         let late = traces.tracer("b");
-        assert!(late.is_on(Point::Sent), "a tracer that comes later knows at once");
+        assert!(late.is_on(Point::Sent), "a tracer that comes later has it at once");
     }
 
     #[test]
-    fn a_slow_reader_is_told_what_it_missed() {
+    fn a_slow_reader_gets_the_count_of_what_it_missed() {
         let traces = Traces::new(|| 7);
         let mut tracer = traces.tracer("a");
         let mut watch = traces.watch(PointSet::all(), None);

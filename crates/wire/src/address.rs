@@ -117,7 +117,8 @@ impl IpAddress {
         self.to_bits() >> 118 == 0xfe80 >> 6
     }
 
-    /// The group of all stations that may have an IPv6 address: who asks for it, asks them (RFC 4291 section 2.7.1).
+    /// The group of all stations that may have an IPv6 address: a solicitation for it goes to them (RFC 4291 section
+    /// 2.7.1).
     pub fn solicited_node(self) -> IpAddress {
         let last = self.to_bits() & 0xff_ffff;
         IpAddress::from_bits((0xff02_u128 << 112) | (1 << 32) | (0xff << 24) | last, self.zone)
@@ -328,7 +329,7 @@ impl FromStr for Prefix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Prefix, String> {
-        let wrong = || format!("\"{text}\" is not a network; one looks like 10.0.0.0/24");
+        let wrong = || format!("\"{text}\" is not a network, such as 10.0.0.0/24");
         let (address, len) = text.split_once('/').ok_or_else(wrong)?;
         let (address, len) = (address.parse::<IpAddress>().map_err(|_| wrong())?, len.parse().map_err(|_| wrong())?);
         if len > address.width() { Err(wrong()) } else { Ok(Prefix::new(address, len)) }

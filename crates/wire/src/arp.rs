@@ -8,7 +8,7 @@ pub const LEN: usize = 28;
 /// Request or reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Who has the target address?
+    /// Request for the station of the target address.
     Request,
     /// The sender has.
     Reply,

@@ -68,7 +68,7 @@ impl Sum {
 }
 
 /// The checksum `field` after what it covers changed, given the folded sums of the changed part before and after (RFC
-/// 1624 equation 3). Nothing else has to be looked at, and what was wrong stays wrong.
+/// 1624 equation 3). Nothing else has to be read, and what was wrong stays wrong.
 #[inline]
 pub(crate) fn update(field: u16, old: u16, new: u16) -> u16 {
     !fold(u64::from(!field) + u64::from(!old) + u64::from(new))
@@ -90,13 +90,13 @@ fn sum_be(bytes: &[u8]) -> u16 {
         add(u64::from_ne_bytes(word.try_into().expect("chunk of eight")));
     }
     let mut tail = words.remainder();
-    if let Some((word, rest)) = tail.split_first_chunk::<4>() {
+    if let Some((word, remaining)) = tail.split_first_chunk::<4>() {
         add(u32::from_ne_bytes(*word) as u64);
-        tail = rest;
+        tail = remaining;
     }
-    if let Some((word, rest)) = tail.split_first_chunk::<2>() {
+    if let Some((word, remaining)) = tail.split_first_chunk::<2>() {
         add(u16::from_ne_bytes(*word) as u64);
-        tail = rest;
+        tail = remaining;
     }
     if let [last] = tail {
         add(u16::from_ne_bytes([*last, 0]) as u64);

@@ -1,4 +1,4 @@
-//! A frame in one line, for people who know tcpdump's. Sequence numbers are absolute: nothing is remembered.
+//! Description of a frame in one line, as tcpdump's. Sequence numbers are absolute: nothing is remembered.
 use crate::tcp::{Flags, Options};
 use crate::{EtherType, arp, be16, ethernet, icmpv4, icmpv6, ip, ipv4, ipv6, tcp};
 use std::fmt::Write;
@@ -12,13 +12,13 @@ pub fn frame(bytes: &[u8], len: usize) -> String {
     after_type(header.ethertype, &bytes[ethernet::HEADER_LEN..], len.saturating_sub(ethernet::HEADER_LEN))
 }
 
-fn after_type(ethertype: EtherType, rest: &[u8], len: usize) -> String {
+fn after_type(ethertype: EtherType, payload: &[u8], len: usize) -> String {
     match ethertype {
-        EtherType::Arp => describe_arp(rest, len),
-        EtherType::Ipv4 | EtherType::Ipv6 => describe_ip(ethertype, rest, len),
-        EtherType::Other(VLAN) if rest.len() >= 4 => {
-            let inner = after_type(be16(rest, 2).into(), &rest[4..], len.saturating_sub(4));
-            format!("vlan {}, {inner}", be16(rest, 0) & 0xfff)
+        EtherType::Arp => describe_arp(payload, len),
+        EtherType::Ipv4 | EtherType::Ipv6 => describe_ip(ethertype, payload, len),
+        EtherType::Other(VLAN) if payload.len() >= 4 => {
+            let inner = after_type(be16(payload, 2).into(), &payload[4..], len.saturating_sub(4));
+            format!("vlan {}, {inner}", be16(payload, 0) & 0xfff)
         }
         EtherType::Other(number) => format!("ethertype {number:#06x}, length {len}"),
     }
@@ -162,10 +162,10 @@ mod tests {
     use super::*;
     use crate::{Mac, Seq};
 
-    fn ethernet(ethertype: EtherType, rest: &[u8]) -> Vec<u8> {
+    fn ethernet(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; ethernet::HEADER_LEN];
         ethernet::Header { dst: Mac([2; 6]), src: Mac([4; 6]), ethertype }.emit(&mut bytes);
-        bytes.extend_from_slice(rest);
+        bytes.extend_from_slice(payload);
         bytes
     }
 

@@ -7,7 +7,7 @@ pub const HEADER_LEN: usize = 14;
 
 /// Bytes of one VLAN tag.
 pub const TAG_LEN: usize = 4;
-/// VLAN tags that are looked behind.
+/// Most VLAN tags that are skipped.
 const TAGS: usize = 2;
 
 /// Where a frame's payload starts, behind up to two VLAN tags (IEEE 802.1Q), and what it is.

@@ -45,14 +45,14 @@ pub enum Message {
         /// Which byte of the packet.
         pointer: u32,
     },
-    /// Who has an address is asked for (RFC 4861 section 4.3).
+    /// Asks for the station of an address (RFC 4861 section 4.3).
     Solicitation {
         /// The address.
         target: Ipv6Addr,
         /// Hardware address of the one that asks.
         sender: Option<Mac>,
     },
-    /// Who has an address says so (RFC 4861 section 4.4).
+    /// Answers with the station of an address (RFC 4861 section 4.4).
     Advertisement {
         /// The address.
         target: Ipv6Addr,
@@ -63,7 +63,7 @@ pub enum Message {
         /// It replaces a hardware address that was known before.
         replaces: bool,
     },
-    /// Who listens to a group is asked for (RFC 3810 section 5.1).
+    /// Asks for the listeners of a group (RFC 3810 section 5.1).
     Query(mld::Query),
     /// A message of another type and code.
     Other(u8, u8),

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_looked_behind() {
+    fn tags_are_skipped() {
         let frame = |kinds: &[u16]| {
             let tags: Vec<u8> = kinds.iter().flat_map(|kind| [kind.to_be_bytes(), [0, 1]].concat()).collect();
             [&[2; 12][..], &tags].concat()

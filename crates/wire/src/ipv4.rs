@@ -65,7 +65,7 @@ pub struct Header {
 
 impl Header {
     /// A header as hosts send it: 64 hops, not ECN-capable, and never to be fragmented, so that the identification
-    /// means nothing (RFC 6864 section 4.1). What differs is said: `Header { ecn, ..Header::new(TCP, (src, dst), len)
+    /// means nothing (RFC 6864 section 4.1). What differs is given: `Header { ecn, ..Header::new(TCP, (src, dst), len)
     /// }`.
     #[inline]
     pub fn new(protocol: u8, (src, dst): (Ipv4Addr, Ipv4Addr), payload_len: u16) -> Header {

@@ -19,7 +19,7 @@ const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 /// Nothing follows (RFC 8200 section 4.7).
 const NOTHING: u8 = 59;
-/// Extension headers that are looked behind: more than any sender has a use for (RFC 8504 section 5.3).
+/// Most extension headers that are skipped: more than any sender has a use for (RFC 8504 section 5.3).
 const MOST_EXTENSIONS: usize = 8;
 
 /// An IPv6 header. Extension headers are skipped on parsing and never sent.
@@ -141,14 +141,14 @@ fn is_extension(protocol: u8) -> bool {
 /// Options that this host does not have are skipped, unless their number asks for the packet to be dropped (RFC 8200
 /// section 4.2).
 fn options_may_be_skipped(mut options: &[u8]) -> Result<(), Malformed> {
-    while let Some((&kind, rest)) = options.split_first() {
+    while let Some((&kind, remaining)) = options.split_first() {
         // One byte of padding has no length.
         if kind == 0 {
-            options = rest;
+            options = remaining;
             continue;
         }
-        let len = usize::from(*rest.first().ok_or(Malformed::Truncated)?);
-        options = rest.get(1 + len..).ok_or(Malformed::Truncated)?;
+        let len = usize::from(*remaining.first().ok_or(Malformed::Truncated)?);
+        options = remaining.get(1 + len..).ok_or(Malformed::Truncated)?;
         if kind >> 6 != 0 {
             return Err(Malformed::Field);
         }
@@ -190,10 +190,10 @@ mod tests {
     }
 
     /// A packet with these extension headers and what follows them.
-    fn packet(first: u8, rest: &[u8]) -> Vec<u8> {
+    fn packet(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN];
-        Header { protocol: first, payload_len: rest.len() as u16, ..header() }.emit(&mut bytes);
-        bytes.extend_from_slice(rest);
+        Header { protocol: first, payload_len: payload.len() as u16, ..header() }.emit(&mut bytes);
+        bytes.extend_from_slice(payload);
         bytes
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let all = [&hops[..], &destination, &routing, &fragment, b"body"].concat();
         let bytes = packet(HOP_BY_HOP, &all);
         assert_eq!(parse(&bytes), Ok((Header { payload_len: 4, ..header() }, bytes.len() - 4)));
-        // Not all headers are there, or the packet says that it ends within them.
+        // Not all headers are there, or the packet ends within them by its length.
         for len in HEADER_LEN..bytes.len() - 4 {
             assert_eq!(Header::parse(&bytes[..len], bytes.len()), Err(Malformed::Truncated));
             assert_eq!(parse(&packet(HOP_BY_HOP, &all[..len - HEADER_LEN])), Err(Malformed::Truncated));
@@ -247,7 +247,8 @@ mod tests {
     // Checks RFC 8200: 4-a, 4.2-a, 4.4-a.
     #[test]
     fn what_may_not_be_skipped_is_malformed() {
-        let refused = |first, rest: &[u8]| assert_eq!(parse(&packet(first, rest)), Err(Malformed::Field), "{rest:?}");
+        let refused =
+            |first, payload: &[u8]| assert_eq!(parse(&packet(first, payload)), Err(Malformed::Field), "{payload:?}");
         refused(NOTHING, &[0; 8]);
         refused(DESTINATION, &[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0, TCP, 0, 1, 4, 0, 0, 0, 0]);
         refused(ROUTING, &[TCP, 0, 0, 1, 0, 0, 0, 0]);

@@ -40,7 +40,7 @@ pub type Nanos = u64;
 /// Why bytes are not a packet of the format asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Fewer bytes than the header says or needs.
+    /// Fewer bytes than the header states or needs.
     Truncated,
     /// A field has a value that the format forbids.
     Field,

@@ -8,7 +8,7 @@ const ICMP_LEN: usize = 8;
 const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 
 /// The local port that an IPv4 packet is for or about: of a TCP segment, and of the segment that an ICMP error is
-/// about. Lengths and checksums are not looked at.
+/// about. Lengths and checksums are not checked.
 pub fn local_tcp_port(packet: &[u8]) -> Option<u16> {
     let (protocol, body) = body(packet)?;
     match protocol {

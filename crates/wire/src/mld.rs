@@ -1,4 +1,5 @@
-//! Multicast Listener Discovery (RFC 3810, and its first version, RFC 2710): who listens to which groups of a link.
+//! Multicast Listener Discovery (RFC 3810, and its first version, RFC 2710): which stations listen to which groups of a
+//! link.
 use crate::checksum::Sum;
 use crate::ipv6::{ICMP, address_at};
 use crate::{Malformed, be16};
@@ -6,7 +7,7 @@ use std::net::Ipv6Addr;
 
 /// Hops of its messages (RFC 3810 section 5).
 pub const HOPS: u8 = 1;
-/// The group of those who want to know: switches and routers (RFC 3810 section 5.2.14).
+/// The group of the receivers of reports: switches and routers (RFC 3810 section 5.2.14).
 pub const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 /// The type of a question (RFC 3810 section 5.1).
 pub(crate) const QUERY: u8 = 130;
@@ -26,17 +27,17 @@ const TO_EXCLUDE: u8 = 4;
 /// Bytes of a record without sources.
 const RECORD: usize = 20;
 
-/// For every hop: a router is to look at the packet, and may not pass it by (RFC 2711). ICMPv6 follows.
+/// For every hop: a router has to examine the packet, and may not pass it by (RFC 2711). ICMPv6 follows.
 const ROUTER_ALERT: [u8; 8] = [ICMP, 0, 5, 2, 0, 0, 1, 0];
 
-/// Who listens is asked for.
+/// Asks for listeners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query {
     /// To which group; to any where there is none.
     pub group: Option<Ipv6Addr>,
     /// An answer comes within this time, milliseconds.
     pub response_ms: u32,
-    /// The one who asks understands the first version only.
+    /// The querier has the first version only.
     pub is_v1: bool,
 }
 
@@ -57,7 +58,7 @@ impl Query {
     }
 }
 
-/// What is said of groups.
+/// Records of groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// They are listened to from now on.
@@ -105,7 +106,7 @@ mod tests {
     const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 7);
 
     #[test]
-    fn a_report_is_a_packet_that_routers_look_at() {
+    fn a_report_is_a_packet_that_routers_examine() {
         for (dst, body, kind) in [
             (ROUTERS, report(SRC, Report::Joined, &[GROUP, SRC]), REPORT_V2),
             (GROUP, report_v1(SRC, GROUP), REPORT_V1),

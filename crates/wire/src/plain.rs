@@ -13,13 +13,13 @@ const LEN_V6: usize = IP_AT + ipv6::HEADER_LEN + tcp::HEADER_LEN;
 /// Where the addresses begin in an IPv6 header.
 const ADDRESSES_V6: usize = 8;
 
-/// A TCP segment over IPv4, as [`Plain`] says. The IPv4 checksum is right.
+/// A TCP segment over IPv4, as in [`Plain`]. The IPv4 checksum is right.
 pub type PlainV4<'a> = Plain<'a, LEN_V4>;
 /// The same over IPv6.
 pub type PlainV6<'a> = Plain<'a, LEN_V6>;
 
 /// A TCP segment in an Ethernet frame, with an IP header without options or extension headers, not a fragment, and with
-/// no TCP option or the timestamps as RFC 7323 appendix A lays them out. The TCP checksum was not looked at. Its fields
+/// no TCP option or the timestamps as RFC 7323 appendix A lays them out. The TCP checksum was not checked. Its fields
 /// are read where they stand, by whoever needs them. Without the option, its headers have `N` bytes: their IP version
 /// follows from that.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ impl<'a, const N: usize> Plain<'a, N> {
     const IS_V4: bool = N == LEN_V4;
     const TCP_AT: usize = N - tcp::HEADER_LEN;
 
-    /// Looks at a frame of `have` bytes, of which `bytes` are the first ones; nothing where it is not a plain segment.
+    /// Reads a frame of `have` bytes, of which `bytes` are the first ones; nothing where it is not a plain segment.
     #[inline(always)]
     pub fn parse(bytes: &'a [u8], have: usize) -> Option<Plain<'a, N>> {
         let headers = bytes.first_chunk::<N>()?;
@@ -227,7 +227,7 @@ mod tests {
     use crate::template::{Fields, Template};
     use crate::{Endpoint, ip};
 
-    /// All that a segment's headers say.
+    /// All fields of a segment's headers.
     #[derive(PartialEq, Debug)]
     struct HeaderFields {
         station: u64,

@@ -1,9 +1,9 @@
-//! Checksums of a frame whose headers somebody changed (RFC 1624): what was right is right again, and what was wrong
+//! Checksum updates of a frame whose headers were changed (RFC 1624): what was right is right again, and what was wrong
 //! stays wrong, so that a frame that came corrupt is still found out.
 use crate::checksum::{Sum, update};
 use crate::{EtherType, IpAddress, be16, ip, ip_at, ipv4, ipv6, tcp};
 
-/// Bytes of the longest headers that are looked at: Ethernet with two VLAN tags, IPv4 and TCP with all options; as long
+/// Bytes of the longest headers that are read: Ethernet with two VLAN tags, IPv4 and TCP with all options. As long
 /// are those of IPv6 with a few extension headers.
 pub const MAX_HEADERS: usize = 144;
 
@@ -53,8 +53,8 @@ impl Layers {
         (self.body_at as u16, (self.body_at + tcp::CHECKSUM_AT) as u16)
     }
 
-    /// Whether the TCP checksum is right, over a whole frame. False where the frame is shorter than its IP header says,
-    /// and for what is not TCP.
+    /// Whether the TCP checksum is right, over a whole frame. False where the frame is shorter than its IP header
+    /// states, and for what is not TCP.
     pub fn tcp_is_sound(&self, frame: &[u8]) -> bool {
         let end = self.ip_at + self.packet_len(frame);
         let Some(segment) = frame.get(self.body_at..end).filter(|_| self.is_tcp()) else { return false };
@@ -77,7 +77,7 @@ impl Layers {
         }
     }
 
-    /// Bytes of the packet, as its header says.
+    /// Bytes of the packet, by its header.
     fn packet_len(&self, bytes: &[u8]) -> usize {
         match self.is_v4 {
             true => usize::from(be16(bytes, self.ip_at + 2)),

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 /// The group of all routers of a link (RFC 4291 section 2.7.1).
 pub const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// Bytes of a question with the hardware address of who asks.
+/// Bytes of a solicitation with the hardware address of its sender.
 pub const SOLICITATION_LEN: usize = 16;
 
 /// Type and code of a router's message.
@@ -23,12 +23,12 @@ const MTU_LEN: usize = 8;
 /// Prefixes of one message that are read.
 const MOST_PREFIXES: usize = 16;
 
-/// What a router says.
+/// A router's advertisement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouterAdvertisement {
     /// For so many seconds it forwards packets of hosts that have no better route; 0: it does not.
     pub lifetime_s: u16,
-    /// Most bytes of a packet on the link, where it says so.
+    /// Most bytes of a packet on the link, where it has that option.
     pub mtu: Option<u32>,
     /// Prefixes of addresses.
     pub prefixes: Vec<PrefixInformation>,
@@ -62,7 +62,7 @@ impl RouterAdvertisement {
         if bytes.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
         }
-        let mut said = RouterAdvertisement { lifetime_s: be16(bytes, 6), mtu: None, prefixes: Vec::new() };
+        let mut advertisement = RouterAdvertisement { lifetime_s: be16(bytes, 6), mtu: None, prefixes: Vec::new() };
         let mut options = &bytes[HEADER_LEN..];
         while let [kind, words, ..] = *options {
             let len = 8 * usize::from(words);
@@ -71,13 +71,15 @@ impl RouterAdvertisement {
             }
             let option = options.get(..len).ok_or(Malformed::Truncated)?;
             match (kind, len) {
-                (MTU, MTU_LEN) => said.mtu = Some(be32(option, 4)),
-                (PREFIX, PREFIX_LEN) if said.prefixes.len() < MOST_PREFIXES => said.prefixes.push(prefix(option)),
+                (MTU, MTU_LEN) => advertisement.mtu = Some(be32(option, 4)),
+                (PREFIX, PREFIX_LEN) if advertisement.prefixes.len() < MOST_PREFIXES => {
+                    advertisement.prefixes.push(prefix(option))
+                }
                 _ => {}
             }
             options = &options[len..];
         }
-        if options.is_empty() { Ok(Some(said)) } else { Err(Malformed::Truncated) }
+        if options.is_empty() { Ok(Some(advertisement)) } else { Err(Malformed::Truncated) }
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
 
     // Checks RFC 4861: 6.1.2-a.
     #[test]
-    fn what_a_router_says_is_read_and_other_options_are_skipped() {
+    fn an_advertisement_is_read_and_other_options_are_skipped() {
         // The servers of names (RFC 8106), the router's hardware address, MTU, a prefix.
         let options = [
             &[25, 3, 0, 0, 0, 0, 1, 0][..],
@@ -142,11 +144,11 @@ mod tests {
         ]
         .concat();
         let bytes = message(&options);
-        let said = RouterAdvertisement::parse(&bytes, ends()).unwrap().expect("a router's");
+        let advertisement = RouterAdvertisement::parse(&bytes, ends()).unwrap().expect("a router's");
         let (valid_s, preferred_s) = (3600, 1800);
         let prefix = "2001:db8:7::".parse().unwrap();
         let expected = PrefixInformation { prefix, len: 64, on_link: true, autonomous: true, valid_s, preferred_s };
-        assert_eq!(said, RouterAdvertisement { lifetime_s: 1800, mtu: Some(1500), prefixes: vec![expected] });
+        assert_eq!(advertisement, RouterAdvertisement { lifetime_s: 1800, mtu: Some(1500), prefixes: vec![expected] });
         // Cut off, with an option of no length, with another checksum.
         assert!((0..bytes.len()).all(|len| RouterAdvertisement::parse(&bytes[..len], ends()).is_err()));
         let empty = RouterAdvertisement::parse(&message(&[5, 0, 0, 0, 0, 0, 5, 0xdc]), ends());

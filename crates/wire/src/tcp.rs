@@ -342,7 +342,7 @@ impl Options {
     }
 
     /// Writes the options, padded to words, into `area`, which must have [`Options::len`] bytes. Their order is the one
-    /// that most hosts of the Internet use on SYN: middleboxes know it, and tests of whole packets expect it.
+    /// that most hosts of the Internet use on SYN: middleboxes expect it, and tests of whole packets expect it.
     // Meets RFC 9293: MUST-69.
     fn emit(&self, area: &mut [u8]) {
         let mut at = 0;

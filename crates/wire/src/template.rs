@@ -22,7 +22,7 @@ const SACK_LEN: usize = 4 + 8 * SackBlocks::BESIDE_TIMESTAMPS;
 #[derive(Clone, Debug)]
 pub struct Template(Kind);
 
-/// Most connections are over IPv4: theirs stand where they are looked for.
+/// Most connections are over IPv4: theirs are inline.
 #[derive(Clone, Debug)]
 enum Kind {
     V4(Headers<LEN_V4>),
@@ -96,7 +96,7 @@ impl Template {
         self.write_with(fields, || fields.sack.into_iter().collect(), frame)
     }
 
-    /// The headers, where the connection is over IPv4: for who has code of its own for that.
+    /// The headers, where the connection is over IPv4: for callers with code of their own for that.
     #[inline(always)]
     pub fn v4(&self) -> Option<&HeadersV4> {
         match &self.0 {

@@ -67,7 +67,7 @@ impl Translation {
         ((window as u32) << self.window_in.min(14) >> self.window_out.min(14)).min(u16::MAX as u32) as u16
     }
 
-    /// Rewrites a frame whose contiguous part is `bytes`: all headers, at least. What it does not know among TCP's
+    /// Rewrites a frame whose contiguous part is `bytes`: all headers, at least. What is unknown among TCP's
     /// options is blanked. Fails, with nothing changed, where it is no IPv4 TCP segment or has no hops left.
     pub fn apply(&self, bytes: &mut [u8]) -> Result<Translated, Malformed> {
         let at = ethernet::HEADER_LEN;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_translated_and_the_rest_is_left() {
+    fn every_number_is_translated_and_all_else_is_left() {
         let block = |left, right| Some((Seq(left), Seq(right)));
         let timestamps = Some(Timestamps { value: u32::MAX, echo: 1 });
         let sack = [block(0, 10), block(20, 30), None, None];
@@ -238,8 +238,8 @@ mod tests {
         let bare = Translation { timestamps: None, sack: false, ..translation() };
         assert_eq!(translated(&bare, frame(&header(both), &[])).1.options, Options::default());
         let unknown = Options { mss: Some(1000), timestamps, ..Options::default() };
-        let kept = translated(&translation(), frame(&header(unknown), &[])).1.options;
-        assert_eq!((kept.mss, kept.timestamps), (None, Some(Timestamps { value: 10, echo: 10 })));
+        let options = translated(&translation(), frame(&header(unknown), &[])).1.options;
+        assert_eq!((options.mss, options.timestamps), (None, Some(Timestamps { value: 10, echo: 10 })));
         let reset = tcp::Header { flags: Flags::RST, ack: Seq(0), ..header(Options::default()) };
         assert_eq!(translated(&translation(), frame(&reset, &[])).1.ack, Seq(0), "no acknowledgement, no number");
     }

@@ -82,8 +82,8 @@ impl Ipv4Tuple {
     }
 }
 
-/// What identifies a connection over IPv6 among those of a host, as segments say it: link-local addresses have no zone.
-/// Two zones of a host differ in its own address there, which its hardware address gives.
+/// What identifies a connection over IPv6 among those of a host, as segments have it: link-local addresses have no
+/// zone. Two zones of a host differ in its own address there, which its hardware address gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ipv6Tuple {
     /// This host's address.
@@ -163,7 +163,7 @@ mod tests {
     use crate::{ip, ipv4, tcp};
 
     #[test]
-    fn a_tuple_is_kept_in_few_bytes() {
+    fn a_tuple_is_stored_in_few_bytes() {
         let here = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 1), 80);
         let v4 = FourTuple::new(here, Endpoint::v4(Ipv4Addr::new(10, 0, 0, 2), 4711));
         let v6 = FourTuple { remote_ip: IpAddress::v6(Ipv6Addr::LOCALHOST, 0), ..v4 };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_says_whose_it_is() {
+    fn a_segment_identifies_its_connection() {
         let end = |text: &str, port| Endpoint { ip: text.parse().unwrap(), port };
         let (here, there) = (end("2001:db8::1", 80), end("fe80::2%7", 4711));
         let len = ip::header_len(here.ip);

@@ -1,5 +1,5 @@
 //! `xdp/splice.c` and [`wire::Translation`] are the same arithmetic: the Linux kernel runs the module on random
-//! segments (BPF_PROG_TEST_RUN), and what comes out is compared. Needs root, clang and bpftool; says so where it is
+//! segments (BPF_PROG_TEST_RUN), and what comes out is compared. Needs root, clang and bpftool; prints that where it is
 //! skipped.
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -112,9 +112,9 @@ fn hex(bytes: &[u8]) -> String {
 
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
-    said
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command:?}: {printed}");
+    printed
 }
 
 /// The module's verdict on each segment, in a mount namespace of its own; what comes out lies in `out.N`.
@@ -135,9 +135,9 @@ fn run_in_kernel(folder: &Path, translation: &Translation) -> Vec<u32> {
         writeln!(script, "{enter}\nbpftool prog run pinned /sys/fs/bpf/splice data_in in.{at} data_out out.{at}")
             .unwrap();
     }
-    let said = run(Command::new("unshare").args(["-m", "bash", "-c", &script, "bash"]).arg(folder));
+    let printed = run(Command::new("unshare").args(["-m", "bash", "-c", &script, "bash"]).arg(folder));
     let verdict = |line: &str| line.strip_prefix("Return value: ")?.split(',').next()?.parse().ok();
-    said.lines().filter_map(verdict).collect()
+    printed.lines().filter_map(verdict).collect()
 }
 
 /// Without the checksums, which are the engine's.

@@ -1,4 +1,4 @@
-//! What a module costs: nanoseconds a frame on one core, compiled; also what the interpreter takes, for comparison.
+//! Cost of a module: nanoseconds a frame on one core, compiled; also what the interpreter takes, for comparison.
 //!
 //! `make xdp && cargo run --release -p xdp --example module_cost [FOLDER]`
 use engine::{Module, ModuleSource, Segment};

@@ -1,5 +1,5 @@
 //! Types of an object in BTF (kernel Documentation/bpf/btf.rst): for the definitions of maps, and for showing their
-//! values. Everything is bounds-checked; an object is data from a stranger.
+//! values. Everything is bounds-checked; an object is untrusted data.
 
 /// Names a type; 0 is `void`.
 pub(crate) type TypeId = u32;
@@ -84,18 +84,18 @@ impl<'a> Reader<'a> {
         Reader { bytes }
     }
     pub(crate) fn u16(&mut self) -> Option<u16> {
-        let (head, rest) = self.bytes.split_first_chunk()?;
-        self.bytes = rest;
+        let (head, remaining) = self.bytes.split_first_chunk()?;
+        self.bytes = remaining;
         Some(u16::from_le_bytes(*head))
     }
     pub(crate) fn u32(&mut self) -> Option<u32> {
-        let (head, rest) = self.bytes.split_first_chunk()?;
-        self.bytes = rest;
+        let (head, remaining) = self.bytes.split_first_chunk()?;
+        self.bytes = remaining;
         Some(u32::from_le_bytes(*head))
     }
     pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.bytes.split_at_checked(bytes)?;
-        self.bytes = rest;
+        let (head, remaining) = self.bytes.split_at_checked(bytes)?;
+        self.bytes = remaining;
         Some(head)
     }
     pub(crate) fn is_empty(&self) -> bool {
@@ -205,9 +205,9 @@ impl Types {
 
     /// A string by its offset; `None` outside.
     pub fn string(&self, at: u32) -> Option<String> {
-        let rest = self.strings.get(at as usize..)?;
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        Some(String::from_utf8_lossy(&rest[..end]).into_owned())
+        let remaining = self.strings.get(at as usize..)?;
+        let end = remaining.iter().position(|byte| *byte == 0)?;
+        Some(String::from_utf8_lossy(&remaining[..end]).into_owned())
     }
 
     /// A type by its name; outside all types: [`Type::Other`].

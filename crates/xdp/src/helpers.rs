@@ -3,7 +3,7 @@
 /// An argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arg {
-    /// There is none, or nobody looks at it.
+    /// There is none, or it is not read.
     None,
     /// A number.
     Number,
@@ -39,7 +39,7 @@ pub(crate) enum Returns {
     RecordOrNull,
 }
 
-/// Which one it is, for those who execute it.
+/// Its number, for the interpreter and the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Name {
     MapLookup,

@@ -177,10 +177,10 @@ pub(crate) struct Raw {
     pub imm: i32,
 }
 
-/// What the source register field of a 64-bit constant says (RFC 9669 section 5.4), as linking leaves it.
+/// Meaning of the source register field of a 64-bit constant (RFC 9669 section 5.4), as linking leaves it.
 pub(crate) const IS_MAP: u8 = 1;
 pub(crate) const IS_MAP_DATA: u8 = 2;
-/// What the source register field of a call says.
+/// Meaning of the source register field of a call.
 pub(crate) const IS_FUNCTION: u8 = 1;
 pub(crate) const CALL: u8 = 0x85;
 pub(crate) const CONSTANT: u8 = 0x18;

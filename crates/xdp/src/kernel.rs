@@ -13,10 +13,10 @@ use std::os::fd::OwnedFd;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
-/// Bytes for what the verifier says: the reason is at the end.
+/// Bytes for the verifier's log: the reason is at the end.
 const LOG: usize = 16 << 20;
 
-/// What the kernel's verifier says of a program.
+/// The kernel verifier's verdict on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelVerdict {
     /// It would load it.
@@ -28,7 +28,7 @@ pub enum KernelVerdict {
 }
 
 impl KernelVerdict {
-    /// Has the kernel look at a program. Nothing stays loaded.
+    /// Has the kernel verify a program. Nothing stays loaded.
     pub fn ask(object: &Object) -> KernelVerdict {
         if object.raw.is_empty() {
             return KernelVerdict::NotAsked("the program was not made from an object".into());
@@ -65,14 +65,14 @@ fn why(error: &io::Error) -> String {
     }
 }
 
-/// The last thing that the verifier said before its statistics, with the instruction.
+/// The last line of the verifier before its statistics, with the instruction.
 fn reason(log: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next()?).into_owned();
     let figures = ["processed ", "verification time", "stack depth", "max_states", "mark_precise", "peak_states"];
-    let mut said = text.lines().filter(|line| !line.is_empty() && !figures.iter().any(|word| line.starts_with(word)));
-    let last = said.next_back()?.trim().to_owned();
+    let mut lines = text.lines().filter(|line| !line.is_empty() && !figures.iter().any(|word| line.starts_with(word)));
+    let last = lines.next_back()?.trim().to_owned();
     let is_instruction = |line: &&str| line.split_once(": (").is_some_and(|(at, _)| at.parse::<u32>().is_ok());
-    Some(match said.rev().find(is_instruction) {
+    Some(match lines.rev().find(is_instruction) {
         Some(instruction) => {
             format!("{last} (instruction {})", instruction.split(" ;").next().unwrap_or_default().trim())
         }
@@ -129,7 +129,7 @@ fn make_map(map: &MapDefinition) -> io::Result<Map> {
     Ok(made)
 }
 
-/// Loads the program; with a log, the verifier says why not.
+/// Loads the program; with a log, the verifier has the reason why not.
 fn load(object: &Object, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
     let license = CString::new(object.license.clone())?;
     let flags = if object.frags { BPF_F_XDP_HAS_FRAGS } else { 0 };

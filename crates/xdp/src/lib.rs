@@ -2,7 +2,7 @@
 //!
 //! From C to a running module: [`Object::parse`] reads what clang made and links it (`object`, `btf`, `insn`).
 //! [`Program::load`] follows every way through it (`check`), makes its maps (`maps`) and compiles it (`native`). A
-//! [`Program`] is an [`engine::ModuleSource`]; people look into its maps with [`Program::map`] (`manage`).
+//! [`Program`] is an [`engine::ModuleSource`]; operators read its maps with [`Program::map`] (`manage`).
 #![deny(unsafe_code)]
 
 mod btf;

@@ -1,4 +1,4 @@
-//! A loaded program: what an engine makes replicas from, and what people look into.
+//! Program, loaded: an engine makes replicas of it, and operators read its maps.
 use crate::check::{self, Facts};
 use crate::maps::{self, Epochs, Map, Setting};
 use crate::native::jit::{self, Code};
@@ -100,7 +100,7 @@ impl Program {
         self.shared.log.take()
     }
 
-    /// A replica that is executed instruction by instruction, each access looked at: slow, for finding out whether the
+    /// A replica that is executed instruction by instruction, each access checked: slow, for finding out whether the
     /// compiled form does the same.
     pub fn interpreted(&self, index: u32) -> Box<dyn Module> {
         let program = interp::Interpreter::new(self.object.clone(), self.facts.clone());

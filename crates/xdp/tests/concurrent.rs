@@ -101,17 +101,17 @@ fn entries_come_and_go(kind: &str, entries: u32) {
     let options = [format!("-DKIND={kind}"), format!("-DENTRIES={entries}")];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let program = load(&compile_with(FLOWS, &options)).unwrap();
-    let (mut set, mut refused, mut turns) = (0, 0, 0);
-    let patience = Instant::now() + TIMEOUT;
+    let (mut set, mut refused, mut rounds) = (0, 0, 0);
+    let time_limit = Instant::now() + TIMEOUT;
     let (seen, torn) = under_load(&program, || {
         // A thread that has lost its core in the midst of a frame holds all that was removed since. Nothing can be set
         // until it has a core again.
-        while turns < 3000 || (set == 0 && Instant::now() < patience) {
-            let turn = turns;
-            turns += 1;
+        while rounds < 3000 || (set == 0 && Instant::now() < time_limit) {
+            let round = rounds;
+            rounds += 1;
             // Addresses as the program sees them, in network order: the last byte stands highest.
-            let key = (10 | (turn % 200) << 24).to_string();
-            let value = format!(r#"{{"one": {turn}, "two": {turn}}}"#);
+            let key = (10 | (round % 200) << 24).to_string();
+            let value = format!(r#"{{"one": {round}, "two": {round}}}"#);
             match program.set("flows", &key, &value) {
                 Ok(()) => set += 1,
                 // Full, or all that could be used again is held: a sentence, and nothing has changed.
@@ -119,7 +119,7 @@ fn entries_come_and_go(kind: &str, entries: u32) {
             }
             let whole = |entry: &Value| assert_eq!(entry["value"]["one"], entry["value"]["two"], "{entry}");
             program.get("flows", &key).iter().for_each(whole);
-            if turn % 100 == 0 {
+            if round % 100 == 0 {
                 let all = program.dump("flows").unwrap();
                 let all = all.as_array().unwrap();
                 assert!(all.len() <= entries as usize, "{} entries", all.len());
@@ -132,7 +132,7 @@ fn entries_come_and_go(kind: &str, entries: u32) {
     });
     assert_eq!(torn, 0, "entries that nobody wrote");
     assert_eq!(program.get("seen", "0").unwrap()["value"], seen, "every frame was counted once");
-    assert!(set > 0 && set + refused == turns as usize, "{set} set, {refused} refused");
+    assert!(set > 0 && set + refused == rounds as usize, "{set} set, {refused} refused");
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn an_lru_hash_map_that_is_too_small() {
 fn rules_of_the_firewall_change_under_load() {
     let program = load(&shipped("firewall")).unwrap();
     let (seen, dropped) = under_load(&program, || {
-        for turn in 0..2000u32 {
-            let prefix = format!("10.0.0.{}/32", turn % 200);
+        for round in 0..2000u32 {
+            let prefix = format!("10.0.0.{}/32", round % 200);
             shut_out(&program, &prefix);
-            if turn % 3 > 0 {
+            if round % 3 > 0 {
                 program.delete("rules", &prefix).unwrap();
             }
         }

@@ -1,4 +1,5 @@
-//! What C may use: calls, loops, atomics, maps of all kinds, helpers; compiled and interpreted alike.
+//! Features of C that modules may use: calls, loops, atomics, maps of all kinds, helpers; compiled and interpreted
+//! alike.
 mod common;
 use common::*;
 use engine::{Changes, Front, ModuleSource, Verdict};

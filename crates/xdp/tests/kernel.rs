@@ -57,7 +57,7 @@ fn the_kernel_is_asked_by_ourselves_too() {
     }
     let bold = "SEC(\"xdp\") int bold(struct xdp_md *c) { __u8 *p = (void *)(long)c->data; return p[40] & 1 ? XDP_PASS : XDP_DROP; }";
     let object = compile(bold);
-    assert!(load(&object).is_ok(), "looked at while it runs");
+    assert!(load(&object).is_ok(), "checked while it runs");
     match asked(&object) {
         KernelVerdict::Refused(why) => {
             assert!(why.contains("packet") && why.contains("instruction"), "{why}")

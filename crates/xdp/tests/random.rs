@@ -80,7 +80,7 @@ fn base() -> impl Strategy<Value = (u8, i16)> {
     ]
 }
 
-/// An instruction; a branch says how far it jumps.
+/// An instruction; a branch has its distance.
 fn insn() -> impl Strategy<Value = Insn> {
     prop_oneof![
         6 => (alu(), any::<bool>(), reg(), operand()).prop_map(|(op, wide, dst, src)| Insn::Alu { op, wide, dst, src }),

@@ -1,4 +1,4 @@
-//! What is not let in, and what is stopped at run time.
+//! Refusals: programs that do not load, and accesses that are stopped at run time.
 mod common;
 use common::*;
 use engine::{ModuleSource, Verdict};
@@ -6,7 +6,7 @@ use xdp::insn::{Alu, Cond, Insn, Operand};
 use xdp::{Object, Program};
 
 /// `refused(BODY)` has all these words.
-fn says(body: &str, words: &[&str]) {
+fn refused_with(body: &str, words: &[&str]) {
     let sentence = refused(body);
     for word in words {
         assert!(sentence.contains(word), "\"{sentence}\" lacks \"{word}\"");
@@ -50,9 +50,9 @@ fn damaged_objects_give_sentences_and_no_panic() {
 fn which_program() {
     let program =
         |section: &str, name: &str| format!("SEC(\"{section}\") int {name}(struct xdp_md *c) {{ return XDP_PASS; }}\n");
-    says(&(program("xdp", "one") + &program("xdp", "two")), &["several programs", "one", "two"]);
-    says(&program("tc", "one"), &["\"tc\"", "SEC(\"xdp\")"]);
-    says("int x = 5;", &["no program"]);
+    refused_with(&(program("xdp", "one") + &program("xdp", "two")), &["several programs", "one", "two"]);
+    refused_with(&program("tc", "one"), &["\"tc\"", "SEC(\"xdp\")"]);
+    refused_with("int x = 5;", &["no program"]);
     // One of several is chosen by its name, and what stands beside it does not matter then.
     let bytes = compile(&(program("xdp", "one") + &program("xdp/devmap", "two") + &program("tc", "three")));
     let chosen = |name: &str| Object::parse_program(&bytes, Some(name));
@@ -67,13 +67,13 @@ fn maps_and_helpers_that_are_not_there() {
     let map = "struct { __uint(type, BPF_MAP_TYPE_DEVMAP); __uint(max_entries, 4); __type(key, __u32); \
                __type(value, __u32); } ports SEC(\".maps\");\n";
     let calls = "SEC(\"xdp\") int f(struct xdp_md *c) { return bpf_redirect_map(&ports, 0, 0); }";
-    says(&format!("{map}{calls}"), &["\"ports\"", "device map", "supported"]);
+    refused_with(&format!("{map}{calls}"), &["\"ports\"", "device map", "supported"]);
     let fib = "SEC(\"xdp\") int f(struct xdp_md *c) { struct bpf_fib_lookup p = {}; \
                return bpf_fib_lookup(c, &p, sizeof p, 0); }";
-    says(fib, &["fib_lookup", "instruction", "module.c:"]);
+    refused_with(fib, &["fib_lookup", "instruction", "module.c:"]);
     let huge = COUNTS.replace("max_entries, 4", "max_entries, 1 << 30");
     let uses = "SEC(\"xdp\") int f(struct xdp_md *c) { __u32 k = 0; return !bpf_map_lookup_elem(&counts, &k); }";
-    says(&format!("{huge}{uses}"), &["MiB", "limit"]);
+    refused_with(&format!("{huge}{uses}"), &["MiB", "limit"]);
 }
 
 #[test]
@@ -84,22 +84,22 @@ fn wrong_use_of_memory() {
                                      bpf_map_lookup_elem(&counts, &k); {text} return XDP_PASS; }}"
         )
     };
-    says(&body("*v = 1;"), &["may be null", "module.c:"]);
-    says(&body("if (v) v[1] = 1;"), &["outside", "counts", "8 bytes"]);
-    says(&body("if (v) __sync_fetch_and_add((__u64 *)(long)c->data, 1);"), &["atomic"]);
-    says(
+    refused_with(&body("*v = 1;"), &["may be null", "module.c:"]);
+    refused_with(&body("if (v) v[1] = 1;"), &["outside", "counts", "8 bytes"]);
+    refused_with(&body("if (v) __sync_fetch_and_add((__u64 *)(long)c->data, 1);"), &["atomic"]);
+    refused_with(
         "SEC(\"xdp\") int f(struct xdp_md *c) { c->rx_queue_index = 1; return XDP_PASS; }",
         &["writes to the context"],
     );
-    says("SEC(\"xdp\") int f(struct xdp_md *c) { return ((__u32 *)c)[9]; }", &["context", "36"]);
-    says("SEC(\"xdp\") int f(struct xdp_md *c) { return *(int *)(long)0x1234; }", &["a number"]);
-    says(
+    refused_with("SEC(\"xdp\") int f(struct xdp_md *c) { return ((__u32 *)c)[9]; }", &["context", "36"]);
+    refused_with("SEC(\"xdp\") int f(struct xdp_md *c) { return *(int *)(long)0x1234; }", &["a number"]);
+    refused_with(
         "const volatile int limit = 1; SEC(\"xdp\") int f(struct xdp_md *c) { int *p = (int *)&limit; asm volatile(\"\" : \"+r\"(p)); *p = 2; return 2; }",
         &["constants"],
     );
     let stale = "SEC(\"xdp\") int f(struct xdp_md *c) { char *p = (void *)(long)c->data; \
                  if (bpf_xdp_adjust_head(c, 4)) return XDP_DROP; return *p; }";
-    says(stale, &["different things"]);
+    refused_with(stale, &["different things"]);
 }
 
 fn code(code: Vec<Insn>) -> Result<std::sync::Arc<Program>, String> {
@@ -112,20 +112,20 @@ fn mov(dst: u8, imm: i32) -> Insn {
 
 #[test]
 fn instructions_that_no_compiler_makes() {
-    let says = |insns: Vec<Insn>, word: &str| {
+    let refused_with = |insns: Vec<Insn>, word: &str| {
         let sentence = code(insns).err().expect(word);
         assert!(sentence.contains(word), "\"{sentence}\" lacks \"{word}\"");
     };
-    says(vec![Insn::Exit], "nothing that was ever written");
-    says(vec![mov(0, 1)], "falls off the end");
-    says(vec![mov(0, 1), Insn::Exit, mov(0, 2), Insn::Exit], "never reached");
-    says(vec![mov(0, 1), Insn::Jump { target: 77 }], "jumps out");
-    says(vec![mov(10, 1), mov(0, 1), Insn::Exit], "r10");
+    refused_with(vec![Insn::Exit], "nothing that was ever written");
+    refused_with(vec![mov(0, 1)], "falls off the end");
+    refused_with(vec![mov(0, 1), Insn::Exit, mov(0, 2), Insn::Exit], "never reached");
+    refused_with(vec![mov(0, 1), Insn::Jump { target: 77 }], "jumps out");
+    refused_with(vec![mov(10, 1), mov(0, 1), Insn::Exit], "r10");
     let load = Insn::Load { size: 8, signed: false, dst: 0, base: 10, off: -8 };
-    says(vec![load, Insn::Exit], "never written");
+    refused_with(vec![load, Insn::Exit], "never written");
     let load = Insn::Load { size: 8, signed: false, dst: 0, base: 10, off: -520 };
-    says(vec![load, Insn::Exit], "outside the stack");
-    says(vec![mov(0, 1), Insn::CallFunction { target: 0 }, Insn::Exit], "recursion");
+    refused_with(vec![load, Insn::Exit], "outside the stack");
+    refused_with(vec![mov(0, 1), Insn::CallFunction { target: 0 }, Insn::Exit], "recursion");
     let middle = vec![
         mov(0, 0),
         Insn::Branch { cond: Cond::Eq, wide: true, dst: 0, src: Operand::Imm(0), target: 3 },
@@ -133,8 +133,11 @@ fn instructions_that_no_compiler_makes() {
         Insn::Second,
         Insn::Exit,
     ];
-    says(middle, "middle of a 64-bit constant");
-    says(vec![Insn::Alu { op: Alu::Mov, wide: true, dst: 0, src: Operand::Reg(1) }, Insn::Exit], "instead of a number");
+    refused_with(middle, "middle of a 64-bit constant");
+    refused_with(
+        vec![Insn::Alu { op: Alu::Mov, wide: true, dst: 0, src: Operand::Reg(1) }, Insn::Exit],
+        "instead of a number",
+    );
 }
 
 #[test]
@@ -142,11 +145,11 @@ fn a_record_that_is_not_given_back() {
     let ring = "struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); } ring SEC(\".maps\");\n";
     let leak = "SEC(\"xdp\") int f(struct xdp_md *c) { __u64 *r = bpf_ringbuf_reserve(&ring, 8, 0); \
                 if (r) *r = 1; return XDP_PASS; }";
-    says(&format!("{ring}{leak}"), &["neither submitted nor discarded"]);
+    refused_with(&format!("{ring}{leak}"), &["neither submitted nor discarded"]);
 }
 
 #[test]
-fn what_cannot_be_proved_is_looked_at_and_ends_the_run() {
+fn what_cannot_be_proved_is_checked_and_ends_the_run() {
     // No comparison with data_end at all: in bounds or not depends on the frame.
     let program =
         program("SEC(\"xdp\") int f(struct xdp_md *c) { return *((__u8 *)(long)c->data + 20) ? XDP_DROP : XDP_PASS; }");

@@ -22,7 +22,7 @@ fn firewall_passes_without_rules() {
 }
 
 #[test]
-fn firewall_drops_what_the_longest_prefix_says_and_counts() {
+fn firewall_drops_by_the_longest_prefix_and_counts() {
     let program = load(&shipped("firewall")).unwrap();
     let mut replica = program.replica(0);
     program.set("rules", "10.0.0.0/8", r#"{"action": 1}"#).unwrap();

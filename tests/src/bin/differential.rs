@@ -1,6 +1,6 @@
 //! The same random sequences of socket calls on the kernel and on OpenTOE: results, errors and bytes must be the same
-//! (`tests/peers/socket_calls.c`). A sequence that differs is run again with more patience, and with yet more, because
-//! what a call finds must not depend on speed; where it differs each time, it is shown.
+//! (`tests/peers/socket_calls.c`). A sequence that differs is run again with a longer time limit, and with a yet longer
+//! one, because what a call finds must not depend on speed. Where it differs each time, it is shown.
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;

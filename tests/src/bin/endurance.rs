@@ -68,7 +68,7 @@ fn run(words: &[&str]) -> Result<Option<bool>, String> {
     };
     let Some(task) = task else { return Ok(None) };
     let mut report = Report::default();
-    let before = Before::look();
+    let before = Before::snapshot();
     report.case(session, &words.join(" "), Duration::from_secs(300), || {
         let seen = task()?;
         before.compare()?;

@@ -104,7 +104,7 @@ fn run(choice: &Choice) -> Result<bool, String> {
 
 /// Runs a fault in a laboratory of its own and ends with the search for leaks.
 fn in_laboratory((session, files): (&Session, &Files), link: Link, engine: &str, fault: &Fault) -> Outcome {
-    let before = Before::look();
+    let before = Before::snapshot();
     let mut lab = match fault.hosts {
         Hosts::Usual => Lab::new(session, link, engine)?,
         Hosts::Logs => Lab::with_logs(session, link)?,

@@ -171,7 +171,7 @@ fn group(report: &mut Report, session: &Session, files: &Files, place: &Place, c
     if cases.is_empty() || session.interrupted() {
         return;
     }
-    let before = Before::look();
+    let before = Before::snapshot();
     session.begin_case(if engine.ends_with(SIMULATED) { MODEL_LIMIT } else { LAB_LIMIT });
     match Lab::new(session, link, engine) {
         Ok(lab) => {

@@ -1,10 +1,10 @@
 //! An application that keeps no rule, for the tests of what it may not reach: `hostile ATTACK SOCKET HOST ECHO_ADDRESS
-//! ECHO_PORT SECONDS SEED`, and of verbs: `hostile verbs ATTACK SOCKET HOST PEER_HOST STRANGER SECONDS SEED`.
+//! ECHO_PORT SECONDS SEED`, and of verbs: `hostile verbs ATTACK SOCKET HOST PEER_HOST FORGER SECONDS SEED`.
 use std::process::ExitCode;
 use tests::hostile::{Orders, run, verbs};
 
 const USAGE: &str = "usage: hostile scribble|silent|greedy|replay|busy SOCKET HOST ECHO_ADDRESS ECHO_PORT SECONDS SEED
-       hostile verbs scribble|forge|unmap|honest|target SOCKET HOST PEER_HOST STRANGER SECONDS SEED";
+       hostile verbs scribble|forge|unmap|honest|target SOCKET HOST PEER_HOST FORGER SECONDS SEED";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -39,12 +39,12 @@ fn orders(words: &[String]) -> Option<(&str, Orders)> {
 }
 
 fn orders_of_verbs(words: &[String]) -> Option<(&str, verbs::Orders)> {
-    let [attack, socket, host, peer, stranger, seconds, seed] = words else { return None };
+    let [attack, socket, host, peer, forger, seconds, seed] = words else { return None };
     let orders = verbs::Orders {
         socket: socket.into(),
         host: host.clone(),
         peer: peer.clone(),
-        stranger: stranger.parse().ok()?,
+        forger: forger.parse().ok()?,
         seconds: seconds.parse().ok()?,
         seed: seed.parse().ok()?,
     };

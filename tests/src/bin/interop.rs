@@ -48,7 +48,7 @@ enum Ends {
     /// The same as `Bound`, of datagram rsockets: the server goes on when its client has ended. Linux' side needs
     /// `tests/guest/own_handles.c`. (With `-T e`, `udpong` repeats an old message for ever once one is lost.)
     Lasting,
-    /// A group's address: who does not send (`-s`) receives, and is there first.
+    /// A group's address: the side without `-s` receives, and is there first.
     Group,
     /// A word, the server's address, its port: a program that is compiled for the guest, again of datagram rsockets.
     /// Its client tries what Linux' librdmacm does not promise.
@@ -120,12 +120,12 @@ fn run(filter: &str) -> Result<bool, String> {
     process::sweep();
     let session = Session::new()?;
     let mut report = Report::default();
-    let before = Before::look();
+    let before = Before::snapshot();
     session.begin_case(BOOT_LIMIT);
     let lab = Lab::new(&session, Link::TapServer, "flextoe")?;
     let guest = Guest::boot(&session, &lab.near, DEVICE, NEAR, lab.client.address)?;
-    for (turn, case) in CASES.iter().filter(|case| case.name.contains(filter)).enumerate() {
-        let port = 20_000 + 2 * turn as u16;
+    for (number, case) in CASES.iter().filter(|case| case.name.contains(filter)).enumerate() {
+        let port = 20_000 + 2 * number as u16;
         let bench = Bench { session: &session, lab: &lab, guest: &guest };
         if !matches!(case.ends, Ends::Words) {
             let name = format!("client in Linux  {}", case.name);
@@ -257,11 +257,11 @@ impl<'a> Bench<'a, '_> {
     fn again<T>(&self, case: &Case, port: u16, run: impl Fn(u16) -> Result<T, String>) -> Result<T, String> {
         let tries = if case.options.starts_with("-R") { TRIES } else { 1 };
         let mut last = run(port);
-        for turn in 1..tries {
+        for attempt in 1..tries {
             if last.is_ok() {
                 break;
             }
-            last = run(port + 1000 * turn);
+            last = run(port + 1000 * attempt);
         }
         last
     }

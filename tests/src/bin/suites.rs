@@ -48,7 +48,7 @@ fn run(chosen: &[suites::Suite], engine: &str) -> Result<bool, String> {
     process::sweep();
     let session = Session::new()?;
     let mut report = Report::default();
-    let before = Before::look();
+    let before = Before::snapshot();
     session.begin_case(LAB_LIMIT);
     let lab = Lab::new(&session, Link::Loopback, engine)?;
     // What is not TCP over IPv4 is the kernel's.

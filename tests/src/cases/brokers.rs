@@ -16,7 +16,7 @@ pub(super) fn rabbitmq(bench: &Bench) -> Outcome {
     fs::create_dir_all(&place).map_err(|error| error.to_string())?;
     let path = |name: &str| place.join(name).display().to_string();
     let [names, distribution] = [(); 2].map(|()| bench.files.fresh_port());
-    // The account `guest` is for the node's own machine unless the configuration says otherwise.
+    // The account `guest` is for the node's own machine unless the configuration allows others.
     let configuration = format!(
         "listeners.tcp.1 = 0.0.0.0:{}\nloopback_users = none\nlog.console = true\nlog.file = false\n\
          disk_free_limit.absolute = 1MB\n",

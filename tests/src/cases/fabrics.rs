@@ -34,7 +34,7 @@ fn ucx(bench: &Bench, transport: &str, test: &[&str]) -> Outcome {
     final_line(&printed)
 }
 
-/// What the last line of `ucx_perftest` says.
+/// The figures in the last line of `ucx_perftest`.
 pub(crate) fn final_line(printed: &str) -> Outcome {
     let line = printed.lines().find(|line| line.starts_with("Final:"));
     let words: Vec<&str> =

@@ -18,18 +18,18 @@ pub(super) fn scep(bench: &Bench) -> Outcome {
     let server = ["-depot", &depot, "-port", &port, "-challenge", "secret"];
     let _server = bench.server(bench.lab.on_server("scepserver"), &server)?;
     let url = bench.url("scep");
-    for turn in 0..3 {
+    for number in 0..3 {
         let mut client = bench.lab.on_client("scepclient");
         client.args(["-server-url", &url, "-challenge", "secret", "-keySize", "2048"]);
         // What it asks for stays beside its key, and is used once more there.
-        let own = path(&format!("client-{turn}"));
+        let own = path(&format!("client-{number}"));
         fs::create_dir_all(&own).map_err(|error| error.to_string())?;
         let (key, certificate) = (own.clone() + "/key", own + "/certificate");
-        client.args(["-private-key", &key, "-certificate", &certificate, "-cn", &format!("client {turn}")]);
+        client.args(["-private-key", &key, "-certificate", &certificate, "-cn", &format!("client {number}")]);
         bench.session.run(client)?;
         let written = fs::read_to_string(&certificate).unwrap_or_default();
         if !written.contains("BEGIN CERTIFICATE") {
-            return Err(format!("client {turn} has no certificate"));
+            return Err(format!("client {number} has no certificate"));
         }
     }
     let load = bench.url("scep?operation=GetCACaps");

@@ -29,28 +29,28 @@ pub(super) fn python(bench: &Bench) -> Outcome {
 
 /// The parent polls the listener and never accepts: no connection may stay with it. As inetd and dovecot's master do.
 pub(super) fn watching(bench: &Bench) -> Outcome {
-    let mut turns = String::new();
-    for way in ["blocks", "polls", "told"] {
+    let mut printed = String::new();
+    for way in ["blocks", "polls", "notified"] {
         let bench = bench.on_another_port();
         let _server = bench.python_server("watching.py", &["0.0.0.0", &bench.port(), way])?;
         // One after the other, and many at once.
         for connections in ["1", "16"] {
-            turns = echo::call(&bench, &["-n", connections, "-s", "64", "-d", "1"])
+            printed = echo::call(&bench, &["-n", connections, "-s", "64", "-d", "1"])
                 .map_err(|why| format!("{way}: {why}"))?;
         }
     }
-    Ok(turns)
+    Ok(printed)
 }
 
-/// The parent waits for each connection as well, and does not read: its news reach the program that does.
+/// The parent waits for each connection as well, and does not read: the events reach the program that does.
 pub(super) fn two_waiters(bench: &Bench) -> Outcome {
-    let mut turns = String::new();
+    let mut printed = String::new();
     for way in ["edge", "both", "level"] {
         let bench = bench.on_another_port();
         let _server = bench.python_server("two_waiters.py", &["0.0.0.0", &bench.port(), way])?;
-        turns = echo::call(&bench, &["-n", "1", "-s", "64", "-d", "1"]).map_err(|why| format!("{way}: {why}"))?;
+        printed = echo::call(&bench, &["-n", "1", "-s", "64", "-d", "1"]).map_err(|why| format!("{way}: {why}"))?;
     }
-    Ok(turns)
+    Ok(printed)
 }
 
 /// Two reloads while requests come in, each on a connection of its own: the new worker gets the listener from the old

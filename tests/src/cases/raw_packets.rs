@@ -59,7 +59,7 @@ fn station(bench: &Bench, devinfo: Command) -> Outcome {
     let printed = bench.session.run(devinfo)?;
     let guid = printed.lines().find_map(|line| line.trim().strip_prefix("node_guid:"));
     let digits: String = guid.unwrap_or("").chars().filter(char::is_ascii_hexdigit).collect();
-    let guid = u64::from_str_radix(&digits, 16).map_err(|_| format!("ibv_devinfo says no GUID:\n{printed}"))?;
+    let guid = u64::from_str_radix(&digits, 16).map_err(|_| format!("ibv_devinfo prints no GUID:\n{printed}"))?;
     let [a, b, c, _, _, d, e, f] = guid.to_be_bytes();
     Ok([a ^ 2, b, c, d, e, f].map(|byte| format!("{byte:02x}")).join(":"))
 }

@@ -5,8 +5,8 @@ use crate::report::Outcome;
 use std::path::Path;
 use std::process::Command;
 
-/// What UCX before 1.20 says where a peer's acknowledgement of an earlier set-up of the same connection comes late, and
-/// ends itself (https://github.com/openucx/ucx/issues/8743): one run in 40 here.
+/// What UCX before 1.20 prints where a peer's acknowledgement of an earlier set-up of the same connection comes late,
+/// and ends itself (https://github.com/openucx/ucx/issues/8743): one run in 40 here.
 const UCX_FAULT: &str = "must be smaller than current_psn";
 /// Runs at most where that happens.
 const UCX_TRIES: usize = 3;
@@ -51,7 +51,9 @@ pub(super) fn open_mpi_verbs(bench: &Bench) -> Outcome {
     loop {
         match mpi(bench, &options) {
             Err(why) if why.contains(UCX_FAULT) && ended_by_ucx + 1 < UCX_TRIES => ended_by_ucx += 1,
-            Ok(said) if ended_by_ucx > 0 => return Ok(format!("{said}; UCX ended itself {ended_by_ucx} times before")),
+            Ok(printed) if ended_by_ucx > 0 => {
+                return Ok(format!("{printed}; UCX ended itself {ended_by_ucx} times before"));
+            }
             ended => return ended,
         }
     }
@@ -81,9 +83,9 @@ fn mpi(bench: &Bench, options: &[&str]) -> Outcome {
         mpirun.args(between).args(["-np", "2"]).arg(rank.get_program()).args(rank.get_args());
     }
     let mut ranks = bench.session.spawn(mpirun)?;
-    let said = ranks.succeed().map_err(|error| match ranks.stderr().contains(UCX_FAULT) {
+    let printed = ranks.succeed().map_err(|error| match ranks.stderr().contains(UCX_FAULT) {
         true => format!("{error}: {UCX_FAULT}"),
         false => error,
     })?;
-    if said.contains("4 ranks, 0 sums wrong") { Ok(said.trim().into()) } else { Err(said) }
+    if printed.contains("4 ranks, 0 sums wrong") { Ok(printed.trim().into()) } else { Err(printed) }
 }

@@ -55,6 +55,6 @@ pub(super) fn fio_rdma(bench: &Bench) -> Outcome {
             return Err(format!("fio --verb={verb}: {printed}"));
         }
     }
-    // fio pauses for half a second in each run, so its rates say nothing.
+    // fio pauses for half a second in each run, so its rates have no meaning.
     Ok("64 MiB written, 64 MiB read".into())
 }

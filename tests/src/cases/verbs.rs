@@ -16,7 +16,7 @@ pub(super) fn devices(bench: &Bench) -> Outcome {
     let all = bench.client("ibv_devinfo", &["-v"])?;
     let expected = ["hca_id:\ttoe0", "PORT_ACTIVE (4)", "link_layer:\t\tEthernet", "RoCE v2"];
     if let Some(missing) = expected.iter().find(|words| !all.contains(**words)) {
-        return Err(format!("ibv_devinfo -v does not say '{missing}':\n{all}"));
+        return Err(format!("ibv_devinfo -v does not print '{missing}':\n{all}"));
     }
     if !list.contains("toe0") {
         return Err(format!("ibv_devices does not list toe0:\n{list}"));
@@ -25,14 +25,14 @@ pub(super) fn devices(bench: &Bench) -> Outcome {
     Ok(format!("toe0, {gids} GIDs"))
 }
 
-/// Programs that look below `/sys/class/infiniband` find the device there, and what the kernel has in other classes.
+/// Programs that search below `/sys/class/infiniband` find the device there, and what the kernel has in other classes.
 pub(super) fn sysfs(bench: &Bench) -> Outcome {
     let mut command = bench.lab.with_sysfs_on_client("sh");
     command.args(["-ec", "PATH=$PATH:/usr/sbin; ibstat; ibstatus; ibv_devices; cat /sys/class/net/lo/mtu"]);
     let printed = bench.session.run(command)?;
     let expected = ["CA 'toe0'", "State: Active", "Link layer: Ethernet", "4: ACTIVE", "100 Gb/sec (4X EDR)", "65536"];
     match expected.iter().find(|words| !printed.contains(**words)) {
-        Some(missing) => Err(format!("ibstat, ibstatus and others do not say '{missing}':\n{printed}")),
+        Some(missing) => Err(format!("ibstat, ibstatus and others do not print '{missing}':\n{printed}")),
         None if Path::new("/sys/class/infiniband/toe0").exists() => Err("the device stands outside as well".into()),
         None => Ok("ibstat and ibstatus show toe0".into()),
     }
@@ -84,7 +84,7 @@ struct XrcFile {
 }
 
 impl XrcFile {
-    fn look() -> XrcFile {
+    fn stat() -> XrcFile {
         XrcFile { was_there: Path::new(XRC_DOMAIN).exists() }
     }
 }
@@ -98,7 +98,7 @@ impl Drop for XrcFile {
 }
 
 fn extended_pingpong(bench: &Bench, clients: usize, options: &[&str]) -> Outcome {
-    let _file = XrcFile::look();
+    let _file = XrcFile::stat();
     let (program, port, count) = ("ibv_xsrq_pingpong", bench.port(), clients.to_string());
     let common = [&["-p", &port][..], &GID, options].concat();
     let serving = [&common[..], &["-c", &count]].concat();
@@ -118,23 +118,23 @@ fn extended_pingpong(bench: &Bench, clients: usize, options: &[&str]) -> Outcome
 }
 
 pub(super) fn extended_perftest(bench: &Bench) -> Outcome {
-    let _file = XrcFile::look();
-    let mut said = Vec::new();
+    let _file = XrcFile::stat();
+    let mut results = Vec::new();
     for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"] {
         let bench = bench.on_another_port();
-        said.push(format!("{program} {}", perftest(&bench, program, &["-c", "XRC", "-n", "500"])?));
+        results.push(format!("{program} {}", perftest(&bench, program, &["-c", "XRC", "-n", "500"])?));
     }
-    Ok(said.join(", "))
+    Ok(results.join(", "))
 }
 
-/// One of the ping-pong examples, both sides with the same options. They look at each byte they receive.
+/// One of the ping-pong examples, both sides with the same options. They check each byte that they receive.
 fn pingpong(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
     let port = bench.port();
     let common = [&["-p", &port][..], &GID, options].concat();
     let mut server = bench.server(bench.lab.on_server(program), &common)?;
     let printed = bench.client(program, &[&common[..], &[&bench.address()]].concat())?;
-    let said = server.succeed()?;
-    for text in [&printed, &said] {
+    let received = server.succeed()?;
+    for text in [&printed, &received] {
         if text.contains("invalid data") {
             return Err(format!("{program}: {text}"));
         }
@@ -251,10 +251,10 @@ fn multicast_to(bench: &Bench, mut receiver: Command, mut sender: Command) -> Re
     })?;
     sender.args(common).arg("-s");
     let printed = bench.session.run(sender)?;
-    let said = receiver.succeed()?;
-    match [&printed, &said].iter().all(|text| text.contains("data transfers complete")) {
+    let received = receiver.succeed()?;
+    match [&printed, &received].iter().all(|text| text.contains("data transfers complete")) {
         true => Ok(()),
-        false => Err(format!("mckey -s: {printed}; mckey: {said}")),
+        false => Err(format!("mckey -s: {printed}; mckey: {received}")),
     }
 }
 
@@ -265,7 +265,7 @@ pub(super) fn windows(bench: &Bench) -> Outcome {
     Ok(bench.client(&program, &[])?.trim().to_string())
 }
 
-/// Neither Debian's example of extended reliable connections nor perftest looks at bytes: a program of the tests' own.
+/// Neither Debian's example of extended reliable connections nor perftest compares bytes: a program of the tests' own.
 pub(super) fn extended_compared(bench: &Bench) -> Outcome {
     let program = compiled(bench, "extended")?;
     Ok(bench.client(&program, &[])?.trim().to_string())
@@ -291,10 +291,10 @@ pub(super) fn compiled(bench: &Bench, name: &str) -> Result<String, String> {
 pub(super) fn endpoints(bench: &Bench) -> Outcome {
     let mut server = bench.server(bench.lab.on_server("rdma_server"), &["-p", &bench.port()])?;
     let printed = bench.client("rdma_client", &["-s", &bench.address(), "-p", &bench.port()])?;
-    let said = server.succeed()?;
-    match (printed.contains("end 0"), said.contains("end 0")) {
+    let served = server.succeed()?;
+    match (printed.contains("end 0"), served.contains("end 0")) {
         (true, true) => Ok("a message each way".into()),
-        _ => Err(format!("rdma_server: {said}; rdma_client: {printed}")),
+        _ => Err(format!("rdma_server: {served}; rdma_client: {printed}")),
     }
 }
 
@@ -319,7 +319,7 @@ fn perftest(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
     result_line(program, &printed)
 }
 
-/// What the last line of numbers of one of perftest's programs says.
+/// What the last line of numbers of one of perftest's programs has.
 pub(crate) fn result_line(program: &str, printed: &str) -> Outcome {
     let numbers = |line: &&str| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -38,7 +38,7 @@ impl Mooncake {
 
     /// One transfer each way; each side has a word of its environment besides.
     pub(crate) fn transfer(&self, bench: &Bench, sides: Option<&[String; 2]>) -> Outcome {
-        let Said { words, log } = transfer(bench, &MOONCAKE, &self.0, sides)?;
+        let Transferred { words, log } = transfer(bench, &MOONCAKE, &self.0, sides)?;
         // Without a device it would use TCP, and move the same bytes.
         if log.contains("Found 1 HCAs") { Ok(words) } else { Err(format!("Mooncake found no device:\n{log}")) }
     }
@@ -46,11 +46,11 @@ impl Mooncake {
 
 pub(super) fn nixl(bench: &Bench) -> Outcome {
     let Some(folder) = install(bench, &NIXL)? else { return Ok(LEFT_OUT.into()) };
-    transfer(bench, &NIXL, &folder, None).map(|said| said.words)
+    transfer(bench, &NIXL, &folder, None).map(|printed| printed.words)
 }
 
 pub(crate) const LEFT_OUT: &str = "left out: PyPI cannot be reached";
-/// What pip says of each attempt to reach it then.
+/// What pip prints of each attempt to reach it then.
 const NO_CONNECTION: &str = "after connection broken by";
 
 /// Fetches a wheel and unpacks it; the folder, or nothing where PyPI cannot be reached. What it depends on is for parts
@@ -69,12 +69,12 @@ fn install(bench: &Bench, wheel: &Wheel) -> Result<Option<String>, String> {
 }
 
 /// What the client printed.
-struct Said {
+struct Transferred {
     words: String,
     log: String,
 }
 
-fn transfer(bench: &Bench, wheel: &Wheel, folder: &str, sides: Option<&[String; 2]>) -> Result<Said, String> {
+fn transfer(bench: &Bench, wheel: &Wheel, folder: &str, sides: Option<&[String; 2]>) -> Result<Transferred, String> {
     let (path, script) = (format!("PYTHONPATH={folder}"), bench.files.path(wheel.script));
     let own = |side: usize| sides.map(|sides| sides[side].as_str());
     let common = |side| {
@@ -85,17 +85,17 @@ fn transfer(bench: &Bench, wheel: &Wheel, folder: &str, sides: Option<&[String; 
     serving.args(common(0)).arg("serve");
     let mut server = bench.session.spawn(serving)?;
     let mut place = Vec::new();
-    bench.session.until("the server to say where its memory is", || {
+    bench.session.until("the server to print where its memory is", || {
         server.running()?;
-        let said = server.stdout();
-        let line = said.lines().find_map(|line| line.strip_prefix("at ")).unwrap_or_default();
+        let printed = server.stdout();
+        let line = printed.lines().find_map(|line| line.strip_prefix("at ")).unwrap_or_default();
         place = line.split_whitespace().map(String::from).collect();
-        Ok(place.len() == 2 && said.ends_with('\n'))
+        Ok(place.len() == 2 && printed.ends_with('\n'))
     })?;
     let place: Vec<&str> = place.iter().map(String::as_str).collect();
     let mut client = bench.client_in_background("env", &[&common(1)[..], &["call"], &place].concat())?;
-    let said = client.succeed()?;
+    let printed = client.succeed()?;
     server.running()?;
-    let own = said.lines().filter(|line| line.contains("GB/s") || line.contains("the same bytes"));
-    Ok(Said { words: own.collect::<Vec<_>>().join(", "), log: client.stderr() })
+    let own = printed.lines().filter(|line| line.contains("GB/s") || line.contains("the same bytes"));
+    Ok(Transferred { words: own.collect::<Vec<_>>().join(", "), log: client.stderr() })
 }

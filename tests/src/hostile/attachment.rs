@@ -1,4 +1,4 @@
-//! An attachment without libtoe: the daemon's protocol in the hands of someone who need not keep it.
+//! Attachment without libtoe: the daemon's protocol, for programs that break it.
 use context::attach::{Answer, Hello, Welcome};
 use context::{AppEnd, Bump, Completion, Congestion, Endpoint, Reply, Request, Slot};
 use shm::{ByteRing, Region, handover};
@@ -22,15 +22,15 @@ pub(crate) struct Attachment {
     completions: HashMap<Slot, Completion>,
 }
 
-/// Connects and says nothing.
-pub(super) fn stranger(socket: &Path) -> Result<OwnedFd, String> {
+/// Connects and sends nothing.
+pub(super) fn connect(socket: &Path) -> Result<OwnedFd, String> {
     handover::connect(socket).map_err(|e| format!("{}: {e}", socket.display()))
 }
 
 impl Attachment {
     /// Attaches, as libtoe does.
     pub(crate) fn new(path: &Path, host: &str) -> Result<Attachment, String> {
-        let socket = stranger(path)?;
+        let socket = connect(path)?;
         let (welcome, fds) = introduce(&socket, host)?;
         let [region, app_bell, daemon_bell]: [OwnedFd; 3] = fds.try_into().map_err(|_| "three descriptors come")?;
         let broken = |e: std::io::Error| e.to_string();
@@ -156,10 +156,10 @@ impl Attachment {
         self.end.map_buffers(slot).expect("a slot that the daemon named")
     }
 
-    /// Writes bytes at a position of a connection and says so.
+    /// Writes bytes at a position of a connection and bumps it.
     pub(crate) fn write(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
         let (head, tx) = (at + bytes.len() as u32, Arc::new(self.buffers(slot).1));
-        // What was said before this may all be under way.
+        // What was posted before this may all be under way.
         let tx = tx.holding(at.saturating_sub(tx.size()), head);
         tx.write(at, bytes);
         self.post(Bump { slot, tx_head: head, rx_head: 0, fin: false, ring: tx.number() });

@@ -1,6 +1,6 @@
 //! The hostile application: it attaches as any program may, by the daemon's own protocol, and then breaks every rule
-//! that it can reach. Each attack runs for a while and says in one line what it did.
-use super::attachment::{Attachment, Dice, stranger};
+//! that it can reach. Each attack runs for a while and prints in one line what it did.
+use super::attachment::{Attachment, Dice, connect};
 use context::{Bump, Geometry, Slot};
 use rustix::fs::{OFlags, fcntl_setfl};
 use shm::{CACHE_LINE, PAGE, Region, ring_bytes};
@@ -18,7 +18,7 @@ pub struct Orders {
     pub socket: PathBuf,
     /// Host to attach to.
     pub host: String,
-    /// Somebody who echoes: its address and port.
+    /// An echo server: its address and port.
     pub echo: (Ipv4Addr, u16),
     /// How long to go on, seconds.
     pub seconds: u64,
@@ -28,7 +28,7 @@ pub struct Orders {
 
 /// Contexts, and connections without a hello, that are tried.
 const MANY: usize = 400;
-/// Old descriptors that are kept, and repeated at each connection.
+/// Old descriptors that are stored, and repeated at each connection.
 const MANY_OLD: usize = 64;
 /// Connections of one context that are tried.
 const MANY_CONNECTIONS: u32 = 5000;
@@ -150,7 +150,7 @@ fn bells_that_wait(mine: &Attachment) {
         let _ = rustix::io::write(bell, &full);
         let _ = fcntl_setfl(bell, OFlags::empty());
     }
-    // And says that it sleeps, so that it is rung for.
+    // And sets its sleep flag, so that its doorbell is rung.
     (0..64).for_each(|line| mine.end.region.u32_at(line * CACHE_LINE).store(u32::MAX >> (line % 3), Relaxed));
 }
 
@@ -177,7 +177,7 @@ fn silent(orders: &Orders) -> Result<String, String> {
 
 /// Opens everything that can be opened until it is refused, and keeps it.
 fn greedy(orders: &Orders) -> Result<String, String> {
-    let strangers: Vec<_> = (0..MANY).map_while(|_| stranger(&orders.socket).ok()).collect();
+    let unattached: Vec<_> = (0..MANY).map_while(|_| connect(&orders.socket).ok()).collect();
     let mut mine = Vec::new();
     let refused = loop {
         match Attachment::new(&orders.socket, &orders.host) {
@@ -194,9 +194,9 @@ fn greedy(orders: &Orders) -> Result<String, String> {
     }
     thread::sleep(Duration::from_secs(orders.seconds));
     Ok(format!(
-        "{} strangers, {} contexts until: {refused}; in one of them {connections} connections, {bindings} addresses, \
+        "{} unattached, {} contexts until: {refused}; in one of them {connections} connections, {bindings} addresses, \
          {forks} forks",
-        strangers.len(),
+        unattached.len(),
         mine.len(),
     ))
 }

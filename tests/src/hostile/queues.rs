@@ -1,4 +1,4 @@
-//! A verbs context without libverbs: the daemon's protocol in the hands of someone who need not keep it.
+//! Verbs context without libverbs: the daemon's protocol, for programs that break it.
 use context::queues::{AppQueues, daemon_bell};
 use memory::{Key, Registrar, Rights};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -28,7 +28,7 @@ pub(super) const FIRST_PSN: u32 = 0xff_fff0;
 
 /// What a program has after `ibv_open_device`, with one protection domain.
 pub(super) struct Context {
-    /// What the daemon says of itself.
+    /// The daemon's description of its device.
     pub device: Device,
     /// The send pipe, and its region.
     pub send: PipeProducer<8>,
@@ -290,7 +290,7 @@ fn transitions(peer: Gid, remote: QpNumber) -> [QpAttributes; 3] {
     [init, receive, send]
 }
 
-/// Memory of this process that others write while it is looked at.
+/// Memory of this process that others write while it is read.
 pub(super) struct Memory(Box<[AtomicU8]>);
 
 impl Memory {

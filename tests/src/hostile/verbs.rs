@@ -1,5 +1,5 @@
-//! The hostile program of verbs: it attaches as any program may, breaks every rule of its queues, and says in one line
-//! what it did. What it registers lies between guards, which nobody may write.
+//! The hostile program of verbs: it attaches as any program may, breaks every rule of its queues, and prints in one
+//! line what it did. What it registers lies between guards, which nobody may write.
 use super::attachment::Dice;
 use super::queues::{COMPLETIONS, Context, FIRST_PSN, Memory, Qp, gid_of};
 use memory::Key;
@@ -26,8 +26,8 @@ pub struct Orders {
     pub host: String,
     /// Host of the peer, which is this program's own, too.
     pub peer: String,
-    /// Whom a target of raw frames is connected to.
-    pub stranger: Ipv4Addr,
+    /// The peer of a target of raw frames, whose packets are forged.
+    pub forger: Ipv4Addr,
     /// How long to go on, seconds.
     pub seconds: u64,
     /// Of all random choices.
@@ -37,8 +37,8 @@ pub struct Orders {
 /// Bytes that are registered, and those of each guard.
 const LEN: usize = 64 << 10;
 const GUARD: u8 = 0xc3;
-/// Number of the queue pair that raw frames say they come from.
-pub const STRANGER_QP: u32 = 0x12_3456;
+/// Number of the queue pair that raw frames name as their source.
+pub const FORGER_QP: u32 = 0x12_3456;
 
 /// Runs an attack by its name; the line to print.
 pub fn run(attack: &str, orders: &Orders) -> Result<String, String> {
@@ -135,7 +135,7 @@ fn scribble(orders: &Orders) -> Result<String, String> {
     let (mut contexts, mut posted, mut written) = (0u64, 0u64, 0u64);
     while Instant::now() < end {
         let mut ends = End::pair(orders)?;
-        // First the rules of the send pipe are kept, so that the daemon goes on reading: then nothing is.
+        // First the rules of the send queue hold, so that the daemon goes on reading: then none does.
         for scribbles in [false, true] {
             let stop = AtomicBool::new(false);
             let mut regions: Vec<Arc<Region>> = ends.iter().flat_map(|end| end.qp.regions.clone()).collect();
@@ -481,11 +481,11 @@ fn unmap(orders: &Orders) -> Result<String, String> {
     ))
 }
 
-/// Who keeps all rules: each kind of operation, one after the other, and each byte compared.
+/// A program that follows all rules: each kind of operation, one after the other, and each byte compared.
 fn honest(orders: &Orders) -> Result<String, String> {
     let mut dice = Dice::new(orders.seed);
     let [mut one, mut other] = End::pair(orders)?;
-    say("begun")?;
+    print("begun")?;
     let end = Instant::now() + Duration::from_secs(orders.seconds);
     let (mut operations, mut sum) = (0u64, 0u64);
     // Once at least: on a crowded machine, the time may be over when the program gets a core.
@@ -530,18 +530,18 @@ fn compare(what: &str, found: &[u8], expected: &[u8]) -> Result<(), String> {
 /// How many queue pairs of a target raw frames are sent to: each of them but the first is to be refused something.
 const TARGETS: usize = 10;
 
-/// Queue pairs whose peer sends raw frames, with what that needs to know, until the right WRITE has come, which is the
+/// Queue pairs whose peer sends raw frames, with what that needs, until the right WRITE has come, which is the
 /// last byte of what is registered. All of the others but that have ended in the error state.
 fn target(orders: &Orders) -> Result<String, String> {
     let end = Instant::now() + Duration::from_secs(orders.seconds);
     let mut mine = End::open(orders, &orders.host)?;
     let others: Vec<Qp> = (1..TARGETS).map(|_| mine.context.qp()).collect::<Result<_, _>>()?;
     for qp in others.iter().chain([&mine.qp]) {
-        mine.context.connect(qp, gid_of(orders.stranger), STRANGER_QP)?;
+        mine.context.connect(qp, gid_of(orders.forger), FORGER_QP)?;
     }
     let Operand { address, key } = mine.remote(0);
     let numbers: Vec<String> = others.iter().map(|qp| qp.number.to_string()).collect();
-    say(&format!("target {FIRST_PSN} {address} {key} {LEN} {STRANGER_QP} {} {}", mine.qp.number, numbers.join(" ")))?;
+    print(&format!("target {FIRST_PSN} {address} {key} {LEN} {FORGER_QP} {} {}", mine.qp.number, numbers.join(" ")))?;
     while mine.memory.bytes(2 * LEN - 1, 1) == [GUARD] {
         if Instant::now() > end {
             return Err("the right WRITE has not come".into());
@@ -560,14 +560,14 @@ fn target(orders: &Orders) -> Result<String, String> {
     }
     let events = std::iter::from_fn(|| mine.context.event_now());
     let refusals = [AsyncEvent::QpAccessError, AsyncEvent::QpRequestError];
-    let told = events.filter(|event| refusals.contains(&event.event)).count();
-    if told + 1 != TARGETS {
-        return Err(format!("{told} asynchronous errors"));
+    let reported = events.filter(|event| refusals.contains(&event.event)).count();
+    if reported + 1 != TARGETS {
+        return Err(format!("{reported} asynchronous errors"));
     }
     Ok(format!("{errors} queue pairs ended, each with its event"))
 }
 
-fn say(line: &str) -> Result<(), String> {
+fn print(line: &str) -> Result<(), String> {
     println!("{line}");
     std::io::stdout().flush().map_err(|error| error.to_string())
 }

@@ -1,5 +1,5 @@
 //! Test suites of others, on the kernel and on OpenTOE: those of Go's standard library and of Python. Each test comes
-//! to the same on both, or `tests/suites.txt` says why it does not.
+//! to the same on both, or `tests/suites.txt` has the reason why not.
 mod go;
 mod python;
 
@@ -50,7 +50,7 @@ trait Runner {
     fn command(&self, command: Command, tests: &BTreeSet<String>) -> Command;
     /// The program.
     fn program(&self) -> &str;
-    /// What the output says.
+    /// What the output has.
     fn outcomes(&self, output: &str) -> Outcomes;
 }
 
@@ -91,7 +91,7 @@ impl Suite {
         let (known, new): (Vec<_>, Vec<_>) = open.iter().partition(|(test, _)| explained(test));
         let seldom: Vec<&str> = first.iter().map(String::as_str).filter(|test| !open.contains_key(*test)).collect();
         let names = if seldom.is_empty() { String::new() } else { format!(" ({})", seldom.join(", ")) };
-        // Those that were skipped or failed on both say nothing about OpenTOE.
+        // Those that were skipped or failed on both prove nothing about OpenTOE.
         let both = |how: [&str; 2]| {
             kernel.iter().filter(|(test, of)| how.contains(&of.as_str()) && opentoe.get(*test) == Some(of)).count()
         };

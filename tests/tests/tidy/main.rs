@@ -1,6 +1,6 @@
 //! The rules of the house, held by a test so that no reviewer must.
 //!
-//! What is looked at: product code in `crates/*/src`, the code of tests inside it (`#[cfg(test)]` items) left out.
+//! What is checked: product code in `crates/*/src`, the code of tests inside it (`#[cfg(test)]` items) left out.
 mod circles;
 mod prose;
 mod ratchets;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// From top to bottom; crates of one row know nothing of each other. An arrow may only point to a lower row.
+/// From top to bottom; crates of one row do not depend on each other. An arrow may only point to a lower row.
 const ROWS: &[&[&str]] = &[
     &["tests"],
     &["cli"],
@@ -270,11 +270,11 @@ fn unsafe_without_reason(source: &Source) -> Vec<String> {
     offences
 }
 
-fn each_token(tokens: TokenStream, look: &mut impl FnMut(&TokenTree)) {
+fn each_token(tokens: TokenStream, visit: &mut impl FnMut(&TokenTree)) {
     for token in tokens {
-        look(&token);
+        visit(&token);
         if let TokenTree::Group(group) = token {
-            each_token(group.stream(), look);
+            each_token(group.stream(), visit);
         }
     }
 }
@@ -335,7 +335,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn every_crate_says_what_it_is_for() {
+fn every_crate_states_its_purpose() {
     let silent = |krate: &String| {
         let source = root().join("crates").join(krate).join("src");
         let texts: Vec<String> =
@@ -343,12 +343,12 @@ fn every_crate_says_what_it_is_for() {
         texts.is_empty() || texts.iter().any(|text| !text.starts_with("//!"))
     };
     none(
-        "crates whose first line does not say what they are for",
+        "crates whose first line does not state their purpose",
         &crates().into_iter().filter(silent).collect::<Vec<_>>(),
     );
 }
 
-/// `unreachable_pub` is one of them: `pub` then says that another crate can name an item.
+/// `unreachable_pub` is one of them: `pub` then means that another crate can name an item.
 #[test]
 fn every_crate_takes_the_lints_of_the_workspace() {
     let manifest = |folder: &Path| {

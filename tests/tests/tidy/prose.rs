@@ -1,4 +1,4 @@
-//! What is written for people: lines that fit a window, files that exist, defaults and dependencies as they are.
+//! Checks of prose: lines that fit a window, files that exist, defaults and dependencies as they are.
 use crate::ratchets::{Found, hold};
 use crate::{crates, dependencies, none, root, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ fn comments_fit_a_window() {
     hold("comments", "comment lines over 120 columns, which rustfmt leaves alone", &found);
 }
 
-/// Characters in the name of a function. Those of tests are sentences, and a sentence that long says too much.
+/// Characters in the name of a function. Those of tests are sentences, and a sentence that long covers too much.
 const LONGEST_NAME: usize = 60;
 
 /// The name of the function that a line begins.
@@ -165,7 +165,7 @@ fn files_that_pages_name_are_there() {
 }
 
 #[test]
-fn a_path_is_told_from_other_words() {
+fn a_path_is_distinguished_from_other_words() {
     assert_eq!(path_in("crates/port/src/tap.rs:203"), Some("crates/port/src/tap.rs"));
     assert_eq!(
         ["control/src/host.rs", "p4/", "send/recv", "/etc/x.c", "a b.c"].map(path_in)[0],
@@ -272,7 +272,7 @@ fn a_default_is_read_with_its_unit() {
 }
 
 #[test]
-fn the_map_shows_the_dependencies_that_cargo_knows() {
+fn the_map_shows_the_dependencies_of_cargo() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
     let mut rows: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (name, shown) in page.lines().filter_map(row) {

@@ -1,4 +1,4 @@
-//! Parameters and fields that hide what they mean: several booleans, tuples for values that want a type, structs of
+//! Parameters and fields that hide what they mean: several booleans, tuples for values that need a type, structs of
 //! everything.
 use crate::ratchets::{Found, hold};
 use crate::{Source, is_for_tests, place, sources};
@@ -110,9 +110,7 @@ fn a_function_takes_one_boolean_at_most() {
 
 #[test]
 fn parameters_are_no_tuples() {
-    each_file("tuples", "functions with a tuple as a parameter, where a type would say what it is", |shapes| {
-        shapes.tuples
-    });
+    each_file("tuples", "functions with a tuple as a parameter, where a type would name it", |shapes| shapes.tuples);
 }
 
 #[test]

@@ -15,7 +15,7 @@ const PORT: u16 = 10809;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MEGABYTES: u64 = 64;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -59,9 +59,9 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         load(warm_up)?;
         let before = server_and_stack(&server, &*lab);
         let mut run = Run::on(setup, point);
-        let said = load(seconds)?;
-        note_report(&mut run, said, before, &server, &*lab);
-        run.gbit_per_s = Some(said.ops_per_s * number(point, "size") as f64 * 8.0 / 1e9);
+        let report = load(seconds)?;
+        note_report(&mut run, report, before, &server, &*lab);
+        run.gbit_per_s = Some(report.ops_per_s * number(point, "size") as f64 * 8.0 / 1e9);
         Ok(run)
     })
 }

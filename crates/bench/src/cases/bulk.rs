@@ -9,7 +9,7 @@ const PORT: u16 = 7779;
 /// The client's number, for its log: beside those of other loads in the same lab.
 const CLIENT: usize = 99;
 
-/// What is to run.
+/// Programs of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flows {
     /// How many.
@@ -37,7 +37,7 @@ impl Flows {
     }
 }
 
-/// What the receiving program prints.
+/// Output of the receiving program.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Moved {
     /// Seconds measured.
@@ -60,7 +60,7 @@ impl Moved {
 
 /// A program that receives and one that sends.
 pub(super) struct Ends {
-    /// It says what it measured.
+    /// The program that reports what it measured.
     pub receiver: Process,
     /// It ends when the receiver does.
     pub sender: Process,
@@ -108,6 +108,6 @@ pub(super) fn measure(tools: &Tools, lab: &dyn Lab, ends: Ends) -> Result<Moved,
 
 fn read(printed: &str, cpu_s: CpuSeconds) -> Result<Moved, String> {
     let last = printed.trim().lines().last().unwrap_or_default();
-    let moved: Moved = serde_json::from_str(last).map_err(|e| format!("flows said {printed}: {e}"))?;
+    let moved: Moved = serde_json::from_str(last).map_err(|e| format!("flows printed {printed}: {e}"))?;
     Ok(Moved { cpu_s, ..moved })
 }

@@ -31,7 +31,7 @@ const APART: &str = "PMIX_MCA_ptl_base_remote_connections=1 PMIX_MCA_ptl_base_if
 const VERBS: &str = "OMPI_MCA_pml=ucx OMPI_MCA_opal_common_ucx_tls=any OMPI_MCA_opal_common_ucx_devices=any \
                      UCX_TLS=rc_verbs,ud_verbs:aux,self";
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct Arguments {
     pub size: String,
 }
 
-/// What two ranks talk over.
+/// Carrier between two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     /// The kernel's TCP: CUBIC, super-segments over veth.
@@ -133,14 +133,14 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let words = [arguments.memory.clone(), (seconds / 4.0).clamp(0.3, 1.0).to_string(), seconds.to_string()];
     let params = json!({ "seconds": seconds, "pairs": common.pairs, "ranks": 2, "memory": arguments.memory });
     let mut report = Report::new("collectives", params);
-    tools.say(&format!("collectives: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("collectives: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for point in &points {
             for way in &ways {
                 let place = format!("{} on {}", label(point), way.setup());
                 let run = measure(tools, *way, &words, point, way.run(round, point));
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
-                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                tools.print_line(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -181,7 +181,7 @@ fn measure(tools: &Tools, way: Carrier, words: &[String], point: &Value, run: Ru
     follow(tools, mpirun, lab.stack_process(), run)
 }
 
-/// The command line for two ranks. Each says itself where it is to run: its host, its core.
+/// The command line for two ranks. Each has its own place: its host, its core.
 fn mpirun(way: Carrier, ranks: &[Vec<String>; 2]) -> Vec<String> {
     // Ranks that share a core yield it where they find nothing to do.
     let mut words = split(&format!(
@@ -195,20 +195,20 @@ fn mpirun(way: Carrier, ranks: &[Vec<String>; 2]) -> Vec<String> {
     words
 }
 
-/// Waits for what rank 0 says; the daemon's processor time is that between the warm-up's end and the result.
+/// Waits for the output of rank 0; the daemon's processor time is that between the warm-up's end and the result.
 fn follow(tools: &Tools, mut mpirun: Process, stack: Option<&Process>, run: Run) -> Result<Run, String> {
     let mut spent = |mark: &str| {
         tools.stop.until("the ranks", TIMEOUT, || {
-            // In this order: where mpirun has ended, all that it says is there.
+            // In this order: where mpirun has ended, all of its output is there.
             let alive = mpirun.alive();
             if mpirun.output().contains(mark) { Ok(true) } else { alive.map(|()| false) }
         })?;
         Ok::<f64, String>(stack.map_or(0.0, Process::cpu_s))
     };
     let (before, after) = (spent("measuring")?, spent("}\n")?);
-    let mut run = said(&mpirun.output(), run)?;
+    let mut run = parse_report(&mpirun.output(), run)?;
     if run.errors == 0 {
-        // It fails where numbers were wrong, which the report says better.
+        // It fails where numbers were wrong, which the report shows better.
         mpirun.finish(&tools.stop, TIMEOUT)?;
     }
     if stack.is_some() {
@@ -218,13 +218,13 @@ fn follow(tools: &Tools, mut mpirun: Process, stack: Option<&Process>, run: Run)
 }
 
 /// What rank 0 printed, into its place.
-fn said(printed: &str, mut run: Run) -> Result<Run, String> {
+fn parse_report(printed: &str, mut run: Run) -> Result<Run, String> {
     let line = printed.lines().find(|line| line.starts_with('{')).unwrap_or_default();
-    let said: Value = serde_json::from_str(line).map_err(|e| format!("mpirun said {printed}: {e}"))?;
-    let number = |name: &str| said[name].as_f64().ok_or_else(|| format!("there is no `{name}` in {line}"));
+    let report: Value = serde_json::from_str(line).map_err(|e| format!("mpirun printed {printed}: {e}"))?;
+    let number = |name: &str| report[name].as_f64().ok_or_else(|| format!("there is no `{name}` in {line}"));
     let (p50, p99, seconds) = (number("us_p50")?, number("us_p99")?, number("seconds")?);
     let nan = f64::NAN;
-    for (rank, time) in said["cpu_s"].as_array().into_iter().flatten().enumerate() {
+    for (rank, time) in report["cpu_s"].as_array().into_iter().flatten().enumerate() {
         run.cpu_s.insert(format!("rank{rank}"), time.as_f64().unwrap_or(nan));
     }
     run.figures.insert("seconds".into(), json!(seconds));
@@ -296,20 +296,21 @@ fn named(what: &str, text: &str, all: &[&'static str]) -> Result<&'static str, S
 mod tests {
     use super::*;
 
-    const SAID: &str = "measuring\n{\"operation\": \"broadcast\", \"ranks\": 2, \"bytes\": 1024, \"operations\": 4000, \
+    const PRINTED: &str = "measuring\n{\"operation\": \"broadcast\", \"ranks\": 2, \"bytes\": 1024, \
+                        \"operations\": 4000, \
                         \"seconds\": 2.0, \"us\": 500.0, \"us_p50\": 400.0, \"us_p99\": 900.0, \"gbit_per_s\": 0.0164, \
                         \"cpu_s\": [1.0, 0.5], \"elapsed_s\": 2.0, \"wrong\": 0}\n";
 
     #[test]
-    fn what_rank_0_says_is_a_run() {
+    fn the_output_of_rank_0_is_a_run() {
         let point = json!({ "test": "broadcast", "size": 1024 });
-        let run = said(SAID, Carrier::Zeronic("laminar").run(1, &point)).unwrap();
+        let run = parse_report(PRINTED, Carrier::Zeronic("laminar").run(1, &point)).unwrap();
         assert_eq!((run.ops_per_s, run.errors, share(&run, "rank1")), (Some(2000.0), 0, 0.25));
         let mut report = Report::new("collectives", json!({}));
         report.runs.push(run);
         assert!(show(&report).contains("zeronic0 laminar"));
         assert_eq!(plots(&report)[0].1.lines[0].points, [(0.0, 0.0164)]);
-        assert!(said("measuring\n", Carrier::Roce.run(1, &point)).is_err());
+        assert!(parse_report("measuring\n", Carrier::Roce.run(1, &point)).is_err());
     }
 
     #[test]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 /// What a measurement takes besides its seconds: starting daemon, server and client, and ending them.
 const AROUND_S: f64 = 1.0;
-/// Seconds of a measurement where nobody says.
+/// Seconds of a measurement by default.
 pub(crate) const SECONDS: f64 = 3.0;
 
-/// What all cases of speed take.
+/// Arguments of all cases of speed.
 #[derive(Args, Debug)]
 pub struct Comparison {
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub struct Comparison {
     pub stacks: Stacks,
 }
 
-/// What a connection's buffers are.
+/// Buffers of a connection.
 #[derive(Args, Debug)]
 pub struct Buffers {
     /// KiB of each buffer of a connection on OpenTOE (`memory.rx_bytes`, `memory.tx_bytes`), a power of two
@@ -74,13 +74,13 @@ impl Comparison {
         (if self.common.quick { 0.2 } else { (seconds / 4.0).clamp(0.3, 1.0) }, seconds)
     }
 
-    /// How long it takes, seconds.
+    /// Its duration, seconds.
     pub fn estimate(&self, setups: usize, points: usize) -> f64 {
         let (warm_up, seconds) = self.times();
         (warm_up + seconds + AROUND_S) * (setups * points) as f64 * f64::from(self.common.pairs)
     }
 
-    /// A report of it, with what the case says of itself besides.
+    /// A report of it, with the case's own parameters besides.
     pub fn report(&self, case: &str, own: Value) -> Report {
         let (warm_up, seconds) = self.times();
         let mut params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": self.common.pairs });
@@ -104,7 +104,7 @@ impl Comparison {
         let mut report = self.report(case, own);
         let count = setups.len() * points.len() * self.common.pairs as usize;
         let about = self.estimate(setups.len(), points.len());
-        tools.say(&format!("{case}: {count} measurements, about {about:.0} s"));
+        tools.print_line(&format!("{case}: {count} measurements, about {about:.0} s"));
         for round in 1..=self.common.pairs {
             for point in &points {
                 for setup in &setups {
@@ -114,7 +114,7 @@ impl Comparison {
                     };
                     run.round = round;
                     run.figures.entry("seconds").or_insert(self.times().1.into());
-                    tools.say(&format!("{place}: {}", sentence(&run)));
+                    tools.print_line(&format!("{place}: {}", sentence(&run)));
                     report.runs.push(run);
                 }
             }
@@ -182,7 +182,7 @@ pub(crate) fn three(value: f64) -> String {
 /// What is varied, by its name in the report, and its values.
 pub(crate) type Axis = (&'static str, Vec<Value>);
 
-/// The values of an axis of numbers; the command line has looked at their range.
+/// The values of an axis of numbers; the command line has checked their range.
 pub(crate) fn numbers(text: &str) -> Result<Vec<Value>, String> {
     list(text, |word| word.parse().map(|number: u64| number.into()).map_err(|_| format!("`{word}` is no number")))
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 const PORT: u16 = 7777;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]

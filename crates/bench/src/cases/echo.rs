@@ -15,7 +15,7 @@ const MOST_OF_A_PROGRAM: usize = 16_000;
 
 const CONNECTIONS_WARMED_A_SECOND: f64 = 8000.0;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]

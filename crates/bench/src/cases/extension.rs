@@ -20,7 +20,7 @@ pub(super) enum Extension {
     Null,
     /// `xdp/vlan_strip.c` at the server; the client's host puts the tags on (`xdp/vlan_push.c`).
     Vlan,
-    /// The same, of which only the thread of the server's host is looked at.
+    /// The same, of which only the thread of the server's host is measured.
     Strip,
 }
 
@@ -46,7 +46,7 @@ impl Extension {
         figures.iter().find(|(known, _)| *known == name).map(|(_, mops)| mops / 11.35)
     }
 
-    /// The host that has a thread to itself, where only that one is looked at.
+    /// The host that has a thread to itself, where only that one is measured.
     pub(super) fn alone(self) -> Option<&'static str> {
         (self == Extension::Strip).then_some("server")
     }
@@ -77,7 +77,7 @@ impl Extension {
                 Ok(On::Modules(vec![("server", "null"), ("client0", "null")]))
             }
             Extension::Vlan | Extension::Strip => {
-                // In this order, so that no frame with a tag comes to whom does not take it off.
+                // In this order, so that no frame with a tag reaches a host that does not take it off.
                 load(tools, lab, "server", "vlan_strip")?;
                 load(tools, lab, "client0", "vlan_push")?;
                 let [host, module, map] = ["client0", "vlan_push", "config"].map(String::from);
@@ -134,7 +134,7 @@ pub(super) fn load(tools: &Tools, lab: &FabricLab, host: &str, module: &str) -> 
     lab.daemon().send(&Question::Xdp(question), &object).map(drop)
 }
 
-/// Has a thread read all that follows an answer; it says how many bytes came.
+/// Has a thread read all that follows an answer; it reports how many bytes came.
 fn read_on(lab: &FabricLab, question: &Question) -> Result<On, String> {
     let mut reader = lab.daemon().open(question)?;
     let stream = reader.get_ref().try_clone().map_err(|e| e.to_string())?;

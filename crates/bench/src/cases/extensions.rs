@@ -50,7 +50,7 @@ fn in_turn(
 ) -> Result<(), String> {
     let (moment, rounds) = (moment(&arguments.common), arguments.common.pairs);
     let all = (moment + CHANGE) * 2.0 * f64::from(rounds) * extensions.len() as f64;
-    tools.say(&format!("extensions: about {all:.0} s"));
+    tools.print_line(&format!("extensions: about {all:.0} s"));
     let lab = FabricLab::new(tools, &FabricPlan { alone, ..FabricPlan::default() })?;
     let load = load(arguments, all);
     let (_servers, clients) = rpc::start(tools, &lab, &load)?;
@@ -60,7 +60,7 @@ fn in_turn(
         for extension in extensions {
             let plain_first = round % 2 == 1;
             let pair = measure(tools, &lab, *extension, moment, plain_first)?;
-            tools.say(&sentence(extension.name(), &pair));
+            tools.print_line(&sentence(extension.name(), &pair));
             report.runs.extend(pair.map(|run| Run { round, ..run }));
         }
     }

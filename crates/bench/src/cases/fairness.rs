@@ -16,7 +16,7 @@ const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 const MOST_FLOWS: usize = 4000;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         for round in 1..=common.pairs {
             for stack in &stacks {
                 let run = measure(tools, arguments, *stack, *flows, round)?;
-                tools.say(&sentence(&run));
+                tools.print_line(&sentence(&run));
                 report.runs.push(run);
             }
         }
@@ -151,10 +151,10 @@ pub(crate) fn show(report: &Report) -> String {
 pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let places: Vec<String> = report.points().iter().map(|point| point["flows"].to_string()).collect();
     let all = report.points();
-    let line = |stack: Stack, name: &str, title: &str, look: LineStyle| {
+    let line = |stack: Stack, name: &str, title: &str, stroke: LineStyle| {
         let of = |at: usize| report.at(stack, &all[at]).map(|run| run.figure(name)).collect();
         let (points, spread) = series(all.len(), |at| Some(at as f64), of);
-        Line { name: series_name(stack.name()) + title, points, spread, colour: stack as usize, look }
+        Line { name: series_name(stack.name()) + title, points, spread, colour: stack as usize, stroke }
     };
     let present = |lines: Vec<Line>| lines.into_iter().filter(|line| !line.points.is_empty()).collect();
     let chart = |title: &str, y: &str, lines: Vec<Line>| Chart {

@@ -14,7 +14,7 @@ use std::time::Duration;
 const PORT: u16 = 80;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -51,8 +51,8 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         load(warm_up)?;
         let before = server_and_stack(&server, &*lab);
         let mut run = Run::on(setup, point);
-        let said = load(seconds)?;
-        note_report(&mut run, said, before, &server, &*lab);
+        let report = load(seconds)?;
+        note_report(&mut run, report, before, &server, &*lab);
         run.figures.insert("seconds".into(), json!(seconds));
         Ok(run)
     })

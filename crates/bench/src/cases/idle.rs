@@ -1,4 +1,4 @@
-//! Many open connections with nothing to say: memory of each, and what they cost in CPU time.
+//! Idle connections, many of them: memory of each, and what they cost in CPU time.
 //!
 //! Memory is what `--conns` connections hold beyond what sixteen hold, so that what programs and daemon hold anyway is
 //! not counted.
@@ -22,7 +22,7 @@ const FEW: u64 = 16;
 const SETTLE_S: f64 = 5.0;
 const MOST_OF_A_PROGRAM: u64 = 16_000;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -65,7 +65,7 @@ fn measure(tools: &Tools, setup: &Setup, point: &Value, settle: f64, seconds: f6
     Ok(run)
 }
 
-/// Opens connections and lets them be idle; what is held at the end, and how long it was looked at, in seconds.
+/// Opens connections and lets them be idle; what is held at the end, and how long it was measured, in seconds.
 fn hold(
     tools: &Tools,
     setup: &Setup,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const REQUEST: u64 = 64 << 10;
 const REPLY: u64 = 32;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let point =
                     json!({ "degree": degree, "connections": connections, "congestion": control, "engine": engine });
                 let run = measure(tools, arguments, (*degree, *connections), (control, engine), round, &point)?;
-                tools.say(&sentence(&run));
+                tools.print_line(&sentence(&run));
                 report.runs.push(run);
             }
         }
@@ -184,7 +184,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
             let (points, spread) = series(points.len(), place, of);
             let name = if control == "none" { "no congestion control" } else { control };
             let name = if several { format!("{name}, {engine}") } else { name.to_string() };
-            Line { name, points, spread, colour, look: LineStyle::Full }
+            Line { name, points, spread, colour, stroke: LineStyle::Full }
         };
         controls.iter().enumerate().map(line).collect()
     };

@@ -13,8 +13,8 @@ use port::FabricConfig;
 use serde_json::json;
 
 const PORT: u16 = 7777;
-/// Messages of those who fill the port, and of the one that shows what waits: bytes, how many are outstanding, and
-/// microseconds between the end of the last one and the next one.
+/// Messages of the senders that fill the port, and of the one that shows what waits. Each has bytes, how many are
+/// outstanding, and microseconds between the end of the last one and the next one.
 const LONG: [u64; 3] = [32 << 10, 8, 0];
 const SHORT: [u64; 3] = [64, 1, 100];
 /// DCQCN has its mark at 13 us (65 KB at 40 Gbit/s). Here it is at three times that time, nanoseconds: hosts of one
@@ -26,7 +26,7 @@ const START_S: f64 = 0.1;
 /// Hosts that send, at most.
 const MOST: usize = 200;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Most bytes of an IP packet; 9000 has packets with 4096 bytes of payload, 2200 with 2048, 1500 with 1024
     #[arg(long, value_name = "BYTES", default_value_t = 9000)]
     pub mtu: u16,
-    /// Backlog above which packets are marked, bytes; where it is not said, what leaves in 39 us
+    /// Backlog above which packets are marked, bytes; by default, what leaves in 39 us
     #[arg(long, value_name = "BYTES")]
     pub ecn_threshold: Option<u64>,
     /// Backlog above which packets are dropped, KiB. The default is more than all senders have outstanding: a network
@@ -77,7 +77,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         "buffer_kib": arguments.buffer, "seconds": common.seconds(SECONDS), "warm_up_s": common.warm_up(), "pairs": common.pairs,
     });
     let mut report = Report::new("incast-rdma", params);
-    tools.say(&format!("incast-rdma: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("incast-rdma: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for (senders, control) in numbers.iter().flat_map(|n| controls.iter().map(move |c| (*n, *c))) {
             let point = json!({ "senders": senders });
@@ -85,7 +85,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
             let place = format!("{senders} senders, {control}");
             let run = measure(tools, arguments, senders, control, run);
             let Some(run) = report.measured(tools, &place, run)? else { continue };
-            tools.say(&format!("{place}: {}", sentence(&run)));
+            tools.print_line(&format!("{place}: {}", sentence(&run)));
             report.runs.push(run);
         }
     }

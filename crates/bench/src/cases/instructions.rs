@@ -1,5 +1,5 @@
 //! Instructions for a request: in the FlexTOE engine (thesis table 4.2 has cycles), and in libtoe under a real
-//! memcached. No matter of time, so they say the same on every machine, however busy.
+//! memcached. They do not depend on time, so they are the same on every machine, however busy.
 use super::kv;
 use crate::arguments::Common;
 use crate::callgrind::{self, Call};
@@ -23,7 +23,7 @@ const SECONDS: f64 = 3.0;
 /// How long the engine's program may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What to count.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) fn run(tools: &Tools, _arguments: &Arguments) -> Result<Report, Strin
     callgrind::is_there()?;
     let params = json!({ "connections": CONNECTIONS, "rounds": ROUNDS, "bytes": 64, "valgrind": "callgrind" });
     let mut report = Report::new("instructions", params);
-    tools.say(&format!("instructions: about {:.0} s", estimate()));
+    tools.print_line(&format!("instructions: about {:.0} s", estimate()));
     let setup = Setup { stack: Stack::Opentoe, engine: "flextoe", port: Port::Fabric, way: LinuxMode::Cubic };
     for (what, count) in [(ENGINE, engine as Count), (LIBRARY, library as Count)] {
         let run = count(tools, &setup).map(|instructions| {
@@ -49,7 +49,7 @@ pub(crate) fn run(tools: &Tools, _arguments: &Arguments) -> Result<Report, Strin
             run
         });
         let Some(run) = report.measured(tools, what, run)? else { continue };
-        tools.say(&format!("{what}: {:.0} instructions", run.figure("instructions")));
+        tools.print_line(&format!("{what}: {:.0} instructions", run.figure("instructions")));
         report.runs.push(run);
     }
     Ok(report)

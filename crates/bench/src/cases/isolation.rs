@@ -1,4 +1,4 @@
-//! Isolation (thesis figure 5.19): connections that want answers quickly, alone and beside bulk flows into the same
+//! Isolation (thesis figure 5.19): connections that need answers quickly, alone and beside bulk flows into the same
 //! host.
 use super::bulk::{self, Flows};
 use super::compare::{self, Comparison, number, numbers};
@@ -11,7 +11,7 @@ use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const MEMCACHED: u16 = 11211;
 const REDIS: u16 = 6379;
-/// Requests that say how many fit into the time asked for, and bytes that they move at most.
+/// Requests that show how many fit into the time asked for, and bytes that they move at most.
 const PROBE: u64 = 20_000;
 const PROBE_BYTES: u64 = 1 << 30;
 /// The longest value: of memcached's client, of redis-benchmark.
@@ -24,7 +24,7 @@ const MOST_REDIS: usize = 1 << 20;
 /// What redis-benchmark may take longer than was thought.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub struct Arguments {
     pub sets: u64,
 }
 
-/// What clients do.
+/// Workload of clients.
 #[derive(Clone, Copy)]
 struct Load {
     /// Seconds before the measurement, and of it.
@@ -119,7 +119,7 @@ pub(crate) fn memcached_under(
     server.end(&tools.stop, TIMEOUT)
 }
 
-/// redis-benchmark counts requests, not time: a short run says how many fit, and warms up.
+/// redis-benchmark counts requests, not time: a short run shows how many fit, and warms up.
 fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, wanted: Load, run: &mut Run) -> Result<(), String> {
     let address = lab.address();
     let server = [lab.server(&servers::redis(&address.to_string(), REDIS, lab.directory()), REDIS)?];
@@ -132,25 +132,25 @@ fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, wanted: Load, run: &mut Ru
     };
     let (test, probe) = (if wanted.sets == 100 { "set" } else { "get" }, PROBE.min(PROBE_BYTES / size.max(1)));
     load("set", probe)?;
-    let said = load(test, probe * 2)?;
+    let report = load(test, probe * 2)?;
     let before = server_and_stack(&server, lab);
-    let said = load(test, ((said.ops_per_s * wanted.seconds) as u64).max(probe))?;
-    note_report(run, said, before, &server, lab);
+    let report = load(test, ((report.ops_per_s * wanted.seconds) as u64).max(probe))?;
+    note_report(run, report, before, &server, lab);
     Ok(())
 }
 
-/// What a program says that counts requests: the stretch is how long it must have taken.
+/// The report of a program that counts requests: the stretch is how long it must have taken.
 pub(crate) fn note_report(
     run: &mut Run,
-    said: ClientReport,
+    report: ClientReport,
     before: window::CpuSeconds,
     servers: &[Process],
     lab: &dyn Lab,
 ) {
-    run.ops_per_s = Some(said.ops_per_s);
+    run.ops_per_s = Some(report.ops_per_s);
     let unknown = f64::NAN;
     run.latency_us =
-        Some(Latency { p50: said.p50_us, p99: said.p99_us, p999: unknown, p9999: unknown, max: said.max_us });
+        Some(Latency { p50: report.p50_us, p99: report.p99_us, p999: unknown, p9999: unknown, max: report.max_us });
     run.cpu_s.extend(window::since(&before, server_and_stack(servers, lab)));
 }
 

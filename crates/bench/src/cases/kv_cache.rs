@@ -22,7 +22,7 @@ const MOST_MIB: usize = 256;
 /// Paths of the ways with several.
 const PATHS: u16 = 2;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Arguments {
     pub rate: u64,
 }
 
-/// What carries transfers.
+/// Carrier of transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     /// Verbs; paths of the network where they have a rate, and whether packets take them in turn.
@@ -118,7 +118,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let (seconds, rate) = (common.seconds(SECONDS), arguments.rate);
     let params = json!({ "seconds": seconds, "pairs": common.pairs, "threads": arguments.threads, "path_mbit": rate });
     let mut report = Report::new("kv-cache", params);
-    tools.say(&format!("kv-cache: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("kv-cache: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for size in &sizes {
             for way in ways.iter().copied() {
@@ -128,7 +128,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let transfers = Transfers { program: &program, way, mib: *size, threads: arguments.threads };
                 let run = transfers.in_lab(tools, rate * 1_000_000, seconds, run);
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
-                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                tools.print_line(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -186,7 +186,7 @@ impl Transfers<'_> {
                 seconds.ceil()
             );
             let printed = start(&own)?.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
-            Completed::of(&printed).ok_or_else(|| format!("Mooncake said {printed}"))
+            Completed::of(&printed).ok_or_else(|| format!("Mooncake printed {printed}"))
         };
         // The target listens before it has registered its memory; until then transfers fail.
         let mut last = String::new();
@@ -230,7 +230,7 @@ fn place(printed: &str) -> Option<String> {
     line.split_whitespace().next().map(String::from)
 }
 
-/// What Mooncake's program prints at its end.
+/// Last output of Mooncake's program.
 #[derive(Debug, PartialEq)]
 struct Completed {
     seconds: f64,

@@ -18,7 +18,7 @@ const RECORDS: u64 = 65_536;
 /// Bytes that lie beside each record (`context::LogShape`).
 const NOTE: u64 = 16;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                     continue;
                 };
                 run.round = round;
-                tools.say(&format!("{place}: {:.0} k/s", run.ops_per_s.unwrap_or(f64::NAN) / 1e3));
+                tools.print_line(&format!("{place}: {:.0} k/s", run.ops_per_s.unwrap_or(f64::NAN) / 1e3));
                 report.runs.push(run);
             }
         }

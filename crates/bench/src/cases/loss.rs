@@ -21,7 +21,7 @@ const BULK_FLOWS: usize = 8;
 /// point without loss comparable to the others.
 const ALMOST_NOTHING: f64 = 1e-12;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                     let place = format!("{} with loss {rate} on {}", kind.name(), setup.1);
                     let run = measure(tools, arguments, *setup, *kind, *rate, round);
                     let Some(run) = report.measured(tools, &place, run)? else { continue };
-                    tools.say(&format!("{place}: {}", shown(*kind, kind_speed(&run))));
+                    tools.print_line(&format!("{place}: {}", shown(*kind, kind_speed(&run))));
                     report.runs.push(run);
                 }
             }
@@ -199,7 +199,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         let line = |(colour, (_, setup)): (usize, (Stack, String))| {
             let of = |at: usize| report.on(&setup, &points[at]).map(|run| kind_speed(run) / scale).collect();
             let (points, spread) = series(points.len(), |at| Some(at as f64), of);
-            Line { name: series_name(&setup), points, spread, colour, look: LineStyle::Full }
+            Line { name: series_name(&setup), points, spread, colour, stroke: LineStyle::Full }
         };
         let lines = report.setups().into_iter().enumerate().map(line);
         let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();

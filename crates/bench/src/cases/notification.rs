@@ -24,7 +24,7 @@ const MOST: usize = 1024;
 /// The ways of the example.
 const WAYS: [&str; 2] = ["pipe", "doorbell"];
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let seconds = common.seconds(SECONDS);
     let params = json!({ "seconds": seconds, "pairs": common.pairs, "bytes": 64, "valgrind": "callgrind" });
     let mut report = Report::new("notification", params);
-    tools.say(&format!("notification: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("notification: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for together in list(&arguments.together, |word| crate::arguments::count(word, MOST))? {
             let place = format!("{together} together");
@@ -66,7 +66,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 run.figures.insert("one_way_ns".into(), json!(one_way));
                 run.figures.insert("instructions".into(), json!(instructions));
                 let times = format!("{element:.1} ns an element, {one_way:.0} ns one way");
-                tools.say(&format!("{place}, {way}: {times}, {instructions:.1} instructions"));
+                tools.print_line(&format!("{place}, {way}: {times}, {instructions:.1} instructions"));
                 report.runs.push(run);
             }
         }
@@ -83,7 +83,7 @@ fn timed(tools: &Tools, together: usize, seconds: f64) -> Result<[[f64; 2]; 2], 
     let words: Vec<String> = tools.pinned(None).into_iter().chain(words).collect();
     let program = Process::start(&Netns::create()?, &words, directory.path().join("log"))?;
     let printed = program.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
-    figures(&printed).ok_or_else(|| format!("the example notification said {printed}"))
+    figures(&printed).ok_or_else(|| format!("the example notification printed {printed}"))
 }
 
 /// What the example prints.

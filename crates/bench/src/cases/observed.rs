@@ -1,4 +1,4 @@
-//! Moments of a running daemon, looked at: what all rows of the case of extensions (`extensions.rs`, `spliced.rs`)
+//! Moments of a running daemon, measured: what all rows of the case of extensions (`extensions.rs`, `spliced.rs`)
 //! share.
 use super::extension::Extension;
 use super::rpc::Load;
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 /// Bytes of a request, and of its reply.
 pub(super) const SIZE: u64 = 64;
-/// Seconds of a moment in which it is measured, where nobody says.
+/// Seconds of a moment in which it is measured, by default.
 const MOMENT: f64 = 0.25;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// The row that is no extension of one host's while it runs.
 pub(super) const SPLICE: &str = "splice";
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct Arguments {
     pub depth: u64,
 }
 
-/// Seconds in which something is looked at.
+/// Seconds in which something is measured.
 pub(super) fn moment(common: &Common) -> f64 {
     common.duration.unwrap_or(MOMENT).clamp(0.05, 10.0)
 }
@@ -69,7 +69,7 @@ pub(super) fn finish(tools: &Tools, clients: Vec<Process>) -> Result<Vec<String>
     window::watch(tools, clients, Default::default).map(|(printed, _)| printed)
 }
 
-/// What is looked at: the thread of a host, which others may share.
+/// What is measured: the thread of a host, which others may share.
 pub(super) struct Part<'a> {
     pub lab: &'a FabricLab<'a>,
     pub host: &'static str,
@@ -113,8 +113,9 @@ pub(super) fn pause(tools: &Tools, seconds: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// What the daemon has counted: bytes that came to the server's host; frames that came to the host that is looked at;
-/// seconds of its data-path thread's clock, of that thread's processor time, and of its rounds with work; and these.
+/// What the daemon has counted: bytes that came to the server's host, and frames that came to the host that is
+/// measured; seconds of its data-path thread's clock, of that thread's processor time, and of its rounds with work; and
+/// these.
 pub(super) struct Figures {
     pub bytes: f64,
     frames: f64,
@@ -135,7 +136,8 @@ impl Figures {
         let bytes = flows.filter_map(|flow| flow["figures"]["rx_bytes"].as_f64()).sum();
         let watched = host(watched)?;
         let thread = &stats["threads"][watched["thread"].as_u64().unwrap_or_default() as usize];
-        let number = |of: &Value, key: &str| of[key].as_f64().ok_or_else(|| format!("the daemon does not say {key}"));
+        let number =
+            |of: &Value, key: &str| of[key].as_f64().ok_or_else(|| format!("the daemon does not report {key}"));
         Ok(Figures {
             bytes,
             frames: number(&watched["port"], "rx_frames")?,

@@ -22,7 +22,7 @@ const AROUND_S: f64 = 1.5;
 /// The longest list, and the largest batch.
 const MOST: usize = 512;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct Arguments {
     /// What reads the memory: offload (an offload function), verbs (one-sided READs)
     #[arg(long, value_name = "WAY,...", default_value = "offload,verbs", value_parser = listed(way))]
     pub way: String,
-    /// Elements of the list that are looked at, the last of which has the key
+    /// Elements of the list that are visited, the last of which has the key
     #[arg(long, value_name = "N,...", default_value = "1,2,4,8,16", value_parser = numbered(MOST))]
     pub hops: String,
     /// Reads of 64 bytes in a request; verbs have 16 outstanding, whatever it is
@@ -77,7 +77,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let tests: Vec<Test> = hops.chain(numbers(&arguments.batch)?.into_iter().map(Test::Reads)).collect();
     let seconds = common.seconds(SECONDS);
     let mut report = Report::new("offload", json!({ "seconds": seconds, "pairs": common.pairs }));
-    tools.say(&format!("offload: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("offload: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         let place = OffloadLab::new(tools)?;
         for test in &tests {
@@ -91,7 +91,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let Some(run) = report.measured(tools, &what, place.measure(tools, *test, way, seconds, run))? else {
                     continue;
                 };
-                tools.say(&format!("{what}: {}", compare::sentence(&run)));
+                tools.print_line(&format!("{what}: {}", compare::sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -142,7 +142,7 @@ impl<'a> OffloadLab<'a> {
     }
 }
 
-/// Waits until a program says that it is ready.
+/// Waits until a program prints that it is ready.
 pub(super) fn ready(tools: &Tools, what: &str, program: &mut Process) -> Result<(), String> {
     tools.stop.until(what, TIMEOUT, || {
         program.alive()?;

@@ -14,10 +14,10 @@ use ::daemon::config::Mapping;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// Seconds of a measurement where nobody says.
+/// Seconds of a measurement by default.
 const SECONDS: f64 = 2.0;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let (warm_up, seconds) = times(common);
     let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "engine": "flextoe" });
     let mut report = Report::new("parallel", params);
-    tools.say(&format!("parallel: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("parallel: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for point in &points {
             for way in &ways {
@@ -110,7 +110,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let run = measure(tools, common, way, point);
                 let Some(mut run) = report.measured(tools, &place, run)? else { continue };
                 run.round = round;
-                tools.say(&format!("{place}: {}", sentence(&run)));
+                tools.print_line(&format!("{place}: {}", sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -167,7 +167,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         let of = |at: usize| report.on(&setup, shown[at]).map(|run| run.speed() / 1e3).collect();
         let (points, spread) = series(shown.len(), place, of);
         let name = if setup.starts_with("linux") { "Linux".into() } else { format!("OpenTOE, {setup}") };
-        Line { name, points, spread, colour, look: LineStyle::Full }
+        Line { name, points, spread, colour, stroke: LineStyle::Full }
     };
     let chart = Chart {
         title: format!("Echo of {} bytes, {} connections, over programs", first["size"], first["conns"]),

@@ -30,7 +30,7 @@ const UCX_MESSAGES: f64 = 100_000.0;
 const PAPERS_DEPTH: usize = 64;
 const MOST_OUTSTANDING: usize = 1 << 18;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -85,7 +85,7 @@ impl Test {
     }
 }
 
-/// How hosts are configured that carry verbs.
+/// Configuration of hosts that carry verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct VerbsWay {
     /// How they make up for losses.
@@ -98,7 +98,7 @@ struct VerbsWay {
 
 const SELECTIVE: VerbsWay = VerbsWay { recovery: "selective-repeat", paths: 1, payload: "auto" };
 
-/// What runs a test.
+/// Program of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     /// Verbs.
@@ -183,7 +183,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     }
     let params = json!({ "seconds": seconds, "pairs": common.pairs, "paths": paths, "mbit": rate, "against": against });
     let mut report = Report::new("rdma", params);
-    tools.say(&format!("rdma: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("rdma: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for (test, loss) in tests.iter().flat_map(|test| rates.iter().map(move |loss| (*test, *loss))) {
             for way in ways.iter().copied().filter(|way| way.runs(test)) {
@@ -195,7 +195,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let run = Run { setup: way.name().into(), engine, ..run };
                 let run = in_lab(tools, arguments, way, test, network(arguments, loss), run);
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
-                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                tools.print_line(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -257,7 +257,7 @@ impl OtherWay {
         self.sender.alive()?;
         let printed = self.sender.output();
         let rate = last_numbers(&printed).and_then(|numbers| numbers.get(3).copied());
-        rate.ok_or_else(|| format!("ib_write_bw said {printed}"))
+        rate.ok_or_else(|| format!("ib_write_bw printed {printed}"))
     }
 }
 
@@ -320,7 +320,7 @@ fn perftest(tools: &Tools, lab: &dyn Lab, test: Test, seconds: f64, run: Run) ->
     let words: Vec<String> = words.into_iter().chain([lab.address().to_string()]).collect();
     let printed = lab.client(0, &words)?.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds * 10.0))?;
     drop(server);
-    let numbers = last_numbers(&printed).ok_or_else(|| format!("ib_{} said {printed}", test.name))?;
+    let numbers = last_numbers(&printed).ok_or_else(|| format!("ib_{} printed {printed}", test.name))?;
     Ok(match (test.is_latency(), &numbers[..]) {
         // Bytes, iterations, least, most, typical, mean, deviation, 99 %, 99.9 %: one way.
         (true, [_, _, _, most, typical, _, _, p99, p999, ..]) => {
@@ -329,7 +329,7 @@ fn perftest(tools: &Tools, lab: &dyn Lab, test: Test, seconds: f64, run: Run) ->
         }
         // Bytes, iterations, peak, mean, million messages a second.
         (false, [_, _, _, mean, ..]) => run.of_bandwidth(*mean, test),
-        _ => return Err(format!("ib_{} said {printed}", test.name)),
+        _ => return Err(format!("ib_{} printed {printed}", test.name)),
     })
 }
 
@@ -346,7 +346,7 @@ fn ucx(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run
         _ => "UCX_TLS=tcp",
     };
     let common = format!("env {transport} ucx_perftest -p {PORT}");
-    // UCX looks for network devices in sysfs, which shows those of the namespace that mounted it.
+    // UCX searches for network devices in sysfs, which shows those of the namespace that mounted it.
     let mount = ["unshare", "-m", "sh", "-c", "mount -t sysfs sysfs /sys && exec \"$@\"", "sh"].map(String::from);
     let own = if way == Carrier::Linux { &mount[..] } else { &[] };
     let words = |line: &str| [own, &split(line)].concat();
@@ -365,7 +365,7 @@ fn ucx(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run
             Ok(Run { latency_us: Some(Latency { p50, p99: nan, p999: nan, p9999: nan, max: nan }), ..run }.of_latency())
         }
         [.., rate] if rate > 0.0 => Ok(run.of_bandwidth(rate * test.size as f64 * 8.0 / 1e9, test)),
-        _ => Err(format!("ucx_perftest said {printed}")),
+        _ => Err(format!("ucx_perftest printed {printed}")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests and replies: servers, clients, and what they say.
+//! Requests and replies: servers, clients, and their reports.
 use super::window::{self, CpuSeconds};
 use crate::lab::Lab;
 use crate::process::Process;
@@ -15,7 +15,7 @@ const CONNECT: Duration = Duration::from_millis(1500);
 /// A load.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Load {
-    /// Where clients connect to; the server itself where it is not said.
+    /// Where clients connect to; the server itself by default.
     pub to: Option<Ipv4Addr>,
     /// Bytes of a request.
     pub size: u64,
@@ -25,7 +25,7 @@ pub(super) struct Load {
     pub connections: Vec<usize>,
     /// All clients are in one place; otherwise each has a place of its own.
     pub one_place: bool,
-    /// What serves; apps/rpc_server where it is not said.
+    /// What serves; apps/rpc_server by default.
     pub server: Option<String>,
     /// Servers; clients are dealt to them in turn. One where it is 0.
     pub servers: usize,
@@ -103,7 +103,7 @@ fn client_words(
     std::iter::once(tools.app("rpc_client")).chain(words).collect()
 }
 
-/// When clients that are started now begin to measure, by the clock that they look at: they connect, then warm up.
+/// When clients that are started now begin to measure, by their clock: they connect, then warm up.
 pub(super) fn begin(warm_up: f64) -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32) + CONNECT + Duration::from_secs_f64(warm_up)

@@ -27,7 +27,7 @@ pub(super) fn measure(tools: &Tools, arguments: &Arguments, report: &mut Report)
         let setups = if round % 2 == 1 { ["plain", "with"] } else { ["with", "plain"] };
         for setup in setups {
             let (run, printed) = through(tools, arguments, setup)?;
-            tools.say(&format!(
+            tools.print_line(&format!(
                 "splice, {setup}: {:.1} k/s, {:.2} M segments for each second of the proxy's thread at work",
                 run.speed() / 1e3,
                 per_second_of_work(&run) / 1e6
@@ -98,7 +98,7 @@ mod tests {
     use crate::lab::Stack;
 
     #[test]
-    fn what_is_spliced_is_said_in_segments_for_a_second_of_work() {
+    fn splices_are_reported_in_segments_a_second_of_work() {
         let mut report = Report::new("extensions", json!({}));
         assert_eq!(sentence(&report), None);
         for (setup, rate) in [("plain", 5e5), ("with", 4e6), ("with", 5e6)] {

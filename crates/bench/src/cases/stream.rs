@@ -9,7 +9,7 @@ use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]

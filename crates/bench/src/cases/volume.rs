@@ -25,7 +25,7 @@ const SECONDS: f64 = 3.0;
 /// What a measurement takes besides its seconds.
 const AROUND_S: f64 = 2.0;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Arguments {
     pub write: bool,
 }
 
-/// What carries the blocks.
+/// Carrier of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     Solar,
@@ -135,7 +135,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let seconds = common.seconds(SECONDS);
     let own = json!({ "seconds": seconds, "pairs": common.pairs, "kind": kind, "size": 4096, "megabytes": MEGABYTES });
     let mut report = Report::new("volume", own);
-    tools.say(&format!("volume: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("volume: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for (clients, depth) in clients.iter().flat_map(|clients| depths.iter().map(move |depth| (*clients, *depth))) {
             for way in ways.iter().copied() {
@@ -145,7 +145,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let run = Run { setup: way.name().into(), engine: None, ..run };
                 let load = Load { way, kind, seconds };
                 let Some(run) = report.measured(tools, &place, load.measure(tools, run))? else { continue };
-                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                tools.print_line(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -194,12 +194,12 @@ impl Load {
             servers::fio_report(&printed, self.kind)
         };
         load((self.seconds / 4.0).clamp(0.3, 1.0))?;
-        let said = load(self.seconds)?;
-        let [p50, p99, max, unknown] = [said.p50_us, said.p99_us, said.max_us, f64::NAN];
+        let report = load(self.seconds)?;
+        let [p50, p99, max, unknown] = [report.p50_us, report.p99_us, report.max_us, f64::NAN];
         // CPU seconds are not known: threads that serve a connection end with it.
         Ok(Run {
-            ops_per_s: Some(said.ops_per_s),
-            gbit_per_s: Some(said.ops_per_s * 4096.0 * 8.0 / 1e9),
+            ops_per_s: Some(report.ops_per_s),
+            gbit_per_s: Some(report.ops_per_s * 4096.0 * 8.0 / 1e9),
             latency_us: Some(Latency { p50, p99, p999: unknown, p9999: unknown, max }),
             ..run
         })

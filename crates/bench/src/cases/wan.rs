@@ -20,7 +20,7 @@ const LEAST_BUFFER: u64 = 64 << 10;
 /// Bytes of what asks for a transfer.
 const REQUEST: u64 = 8;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -153,7 +153,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let place = format!("{rtt_ms} ms, {mbit} Mbit/s, loss {loss} on {}", setup.name());
                 let run = measure(tools, arguments, setup, point, round);
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
-                tools.say(&format!("{place}: {}", shown(&point.json(), speed(&run))));
+                tools.print_line(&format!("{place}: {}", shown(&point.json(), speed(&run))));
                 report.runs.push(run);
             }
         }

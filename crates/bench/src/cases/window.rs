@@ -21,7 +21,7 @@ struct Announced {
     end_ns: u64,
 }
 
-/// Lets a program run to its end; returns what it printed, and what `used` says was used while it measured.
+/// Lets a program run to its end; returns what it printed, and what was used, by `used`, while it measured.
 pub(super) fn watch(
     tools: &Tools,
     programs: Vec<Process>,
@@ -41,7 +41,7 @@ pub(super) fn watch(
     Ok((printed, since(&before, after)))
 }
 
-/// What was used between two looks.
+/// What was used between two readings.
 pub(super) fn since(before: &CpuSeconds, after: CpuSeconds) -> CpuSeconds {
     let earlier = |name: &String| before.get(name).copied().unwrap_or(0.0);
     after.into_iter().map(|(name, seconds)| (name.clone(), seconds - earlier(&name))).collect()
@@ -76,7 +76,7 @@ fn announced(tools: &Tools, program: &mut Process) -> Result<Announced, String> 
         line = found.into();
         Ok(true)
     })?;
-    serde_json::from_str(&line).map_err(|e| format!("the client said {line}: {e}"))
+    serde_json::from_str(&line).map_err(|e| format!("the client printed {line}: {e}"))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const MOST_MIB: usize = 1024;
 const WAYS: [&str; 2] = ["recent", "round-robin"];
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let params = json!({ "seconds": seconds, "pairs": common.pairs, "bytes": 8192, "valgrind": "callgrind",
         "simulated_cache": { "bytes": cache.bytes, "ways": cache.ways, "line": cache.line } });
     let mut report = Report::new("working-set", params);
-    tools.say(&format!("working-set: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("working-set: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for mib in list(&arguments.mib, |word| crate::arguments::count(word, MOST_MIB))? {
             for way in list(&arguments.way, way)? {
@@ -65,7 +65,10 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                     continue;
                 };
                 let through = three(run.figure(THROUGH));
-                tools.say(&format!("{place}: {}, {through} bytes through memory for each", compare::sentence(&run)));
+                tools.print_line(&format!(
+                    "{place}: {}, {through} bytes through memory for each",
+                    compare::sentence(&run)
+                ));
                 report.runs.push(run);
             }
         }
@@ -85,7 +88,7 @@ fn measure(tools: &Tools, way: &str, mib: usize, seconds: f64, run: Run) -> Resu
     let printed = |words: Vec<String>, log: &str| {
         let program = Process::start(&Netns::create()?, &words, directory.path().join(log))?;
         let printed = program.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
-        number(&printed).ok_or_else(|| format!("the example working_set said {printed}"))
+        number(&printed).ok_or_else(|| format!("the example working_set printed {printed}"))
     };
     let timed = of(&["time", &format!("{:.0}", (seconds * 1000.0).max(1.0))])?;
     let gbit_per_s = printed(tools.pinned(None).into_iter().chain(timed).collect(), "time.log")?;
@@ -113,7 +116,7 @@ fn way(text: &str) -> Result<&'static str, String> {
     known.ok_or_else(|| format!("there is no way `{text}`; there are {}", WAYS.join(" and ")))
 }
 
-/// What the example prints, behind what valgrind says of the machine's caches.
+/// What the example prints, behind valgrind's lines about the machine's caches.
 fn number(printed: &str) -> Option<f64> {
     printed.lines().last()?.parse().ok().filter(|number| *number > 0.0)
 }

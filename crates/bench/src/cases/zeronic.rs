@@ -30,7 +30,7 @@ const MESSAGE: u64 = 64 << 10;
 /// Connections with one short message in flight.
 const SHORT: usize = 4;
 
-/// What to measure.
+/// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct Arguments {
     pub long_mbit: String,
 }
 
-/// What moves the bytes.
+/// Mover of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     /// ZeroNIC over this transport.
@@ -124,7 +124,7 @@ impl Carrier {
     }
 }
 
-/// What is between the two ends.
+/// Network between the two ends.
 #[derive(Debug, Clone, Copy, Default)]
 struct Network {
     /// Frames are single ones.
@@ -162,14 +162,14 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let seconds = common.seconds(SECONDS);
     let params = json!({ "seconds": seconds, "pairs": common.pairs, "message": MESSAGE, "short_connections": SHORT });
     let mut report = Report::new("zeronic", params);
-    tools.say(&format!("zeronic: about {:.0} s", estimate(arguments)));
+    tools.print_line(&format!("zeronic: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for point in &points {
             for way in ways.iter().filter(|way| way.runs(point["test"].as_str().unwrap_or_default())) {
                 let place = format!("{} on {}", label(point), way.setup());
                 let run = measure(tools, *way, point, seconds, way.run(round, point));
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
-                tools.say(&format!("{place}: {}", compare::sentence(&run)));
+                tools.print_line(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
             }
         }
@@ -277,7 +277,7 @@ fn warm_up(seconds: f64) -> f64 {
     (seconds / 4.0).clamp(0.3, 1.0)
 }
 
-/// Programs that post sends and receives; the receiver says what it measured.
+/// Programs that post sends and receives; the receiver reports what it measured.
 fn start(tools: &Tools, lab: &FabricLab<'_>, flows: &Flows) -> Result<Ends, String> {
     // Posts of a mebibyte, and at least 16.
     let depth = ((1 << 20) / flows.size).clamp(16, 64);
@@ -352,7 +352,7 @@ pub(super) fn chart(
     let line = |(colour, (_, setup)): (usize, (Stack, String))| {
         let of = |at: usize| report.on(&setup, &points[at]).map(figure).collect();
         let (points, spread) = series(points.len(), |at| Some(at as f64), of);
-        Line { name: series_name(&setup), points, spread, colour, look: LineStyle::Full }
+        Line { name: series_name(&setup), points, spread, colour, stroke: LineStyle::Full }
     };
     let lines: Vec<Line> = report.setups().into_iter().enumerate().map(line).collect();
     let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();

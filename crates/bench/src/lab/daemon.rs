@@ -21,7 +21,7 @@ pub(crate) struct Daemon<'a> {
     tools: &'a Tools,
     process: Process,
     directory: Directory,
-    /// Where programs run; wherever the kernel puts them where it is not said.
+    /// Where programs run; wherever the kernel puts them by default.
     program_core: Option<usize>,
 }
 

@@ -12,14 +12,14 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use tcp::congestion::{CongestionName, NONE};
 
-/// What the network and the hosts are to be.
+/// Plan of the network and the hosts.
 #[derive(Debug, Clone)]
 pub struct FabricPlan {
     /// Impairments and limits of each link.
     pub network: FabricConfig,
     /// Hosts for clients: programs on different hosts share nothing but the switch.
     pub clients: usize,
-    /// Congestion control of all hosts, as the configuration names it; the product's own choice where it is not said.
+    /// Congestion control of all hosts, as the configuration names it; the product's own choice by default.
     pub congestion: Option<&'static str>,
     /// Bytes of each connection's receive buffer, and of its transmit buffer.
     pub buffer: u32,
@@ -161,7 +161,7 @@ impl<'a> FabricLab<'a> {
         let members = stats["fabrics"]["net"]["members"].as_array().cloned().unwrap_or_default();
         let server = members.iter().find(|member| member["name"].as_str().is_some_and(|name| name.ends_with("server")));
         let drops = server.and_then(|member| member["drops"].as_array().cloned());
-        let drops = drops.ok_or("the daemon does not say what was dropped on the way to the server")?;
+        let drops = drops.ok_or("the daemon does not report what was dropped on the way to the server")?;
         Ok(drops.iter().filter_map(|pair| pair[1].as_u64()).sum())
     }
 }

@@ -1,5 +1,5 @@
-//! One network namespace, and programs that meet on 127.0.0.1: on OpenTOE all on one host, on Linux over the kernel's
-//! loopback device, at a UNIX socket, or through a sockmap.
+//! Loopback lab: one network namespace, and programs that meet on 127.0.0.1. On OpenTOE all on one host, on Linux over
+//! the kernel's loopback device, at a UNIX socket, or through a sockmap.
 use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::fabric::{FabricPlan, host_keys};
 use super::sockmap::Sockmap;
@@ -24,7 +24,7 @@ pub(crate) struct LoopbackLab<'a> {
     sockmap: Option<Sockmap>,
 }
 
-/// How programs of one machine meet on Linux.
+/// Meeting of programs of one machine on Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Locally {
     /// TCP over 127.0.0.1.

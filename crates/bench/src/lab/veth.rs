@@ -1,4 +1,4 @@
-//! Two network namespaces joined by a veth pair: the kernel's TCP at both ends.
+//! veth lab: two network namespaces joined by a veth pair: the kernel's TCP at both ends.
 use super::{CLIENT_PORTS, Lab, Stack, TIMEOUT};
 use crate::directory::Directory;
 use crate::process::Process;
@@ -16,7 +16,7 @@ const BITS: u8 = 24;
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 
-/// What the link is to be.
+/// Plan of the link.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VethPlan {
     /// Bits a second towards the server; 0 for no limit.
@@ -29,7 +29,7 @@ pub(crate) struct VethPlan {
     pub single: bool,
     /// Bytes of an IP packet; 0 for Linux' own 1500.
     pub mtu: u16,
-    /// Congestion control; the system's where it is not said.
+    /// Congestion control; the system's by default.
     pub congestion: Option<String>,
     /// Servers share the clients' core.
     pub one_core: bool,

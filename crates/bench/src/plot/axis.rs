@@ -7,10 +7,10 @@ const APART: f64 = 0.06;
 /// Most numbers on a vertical axis.
 const MOST: usize = 10;
 
-/// What an axis measures.
+/// Unit of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Unit {
-    /// Whatever its title says.
+    /// Of any unit, as its title has it.
     #[default]
     Number,
     /// Microseconds, which are written as `5 us`, `10 ms` and so on.

@@ -12,7 +12,7 @@ pub(crate) struct P4Arguments {
 #[derive(Subcommand)]
 pub(crate) enum P4Verb {
     /// Whether a P4 program can be a pipeline, and what it uses
-    #[command(after_help = "The program is P4-16 for Tofino 2 (#include <t2na.p4>); docs/P4.md says which part of the
+    #[command(after_help = "The program is P4-16 for Tofino 2 (#include <t2na.p4>); docs/P4.md has which part of the
 language and which limits. Prints the resources as thesis table 5.2 does, estimated, and what stands in each stage.
 What is refused is named with file, line and column. Exit status: 0 accepted, 1 refused, 2 not readable.
 
@@ -24,7 +24,7 @@ Examples:
     /// SystemVerilog of a P4 program, for an FPGA or a simulation
     #[command(
         after_help = "Writes a module for each half, with its parser, stages, tables, registers and deparser, one
-packet a clock; ingress.f and egress.f list the files in order, ingress.json and egress.json tell what the control bus
+packet a clock; ingress.f and egress.f list the files in order, ingress.json and egress.json have what the control bus
 reaches. Names are those of the program. docs/RTL.md describes the interface and what is refused; what is refused is
 named with file, line and column.
 

@@ -43,7 +43,7 @@ impl Stack {
     }
 }
 
-/// Where clients are.
+/// Location of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientLocation {
     /// Beside the server, on the same stack.
@@ -146,7 +146,7 @@ impl<'a> Lab<'a> {
         place: ClientLocation,
         stack: Stack,
         words: &[String],
-        patience: Duration,
+        limit: Duration,
     ) -> Result<String, String> {
         let plain = [&pinned(PROGRAM_CORE)[..], words].concat();
         let (netns, words) = match (place, stack) {
@@ -154,7 +154,7 @@ impl<'a> Lab<'a> {
             (ClientLocation::Beside, Stack::Linux) => (&self.far, plain),
             (ClientLocation::Across, _) => (&self.near, plain),
         };
-        Process::start(netns, &words, self.file("client.log"))?.finish(self.stop, patience)
+        Process::start(netns, &words, self.file("client.log"))?.finish(self.stop, limit)
     }
 
     /// The command line that runs these words on OpenTOE.
@@ -164,7 +164,7 @@ impl<'a> Lab<'a> {
         Ok([&pinned(PROGRAM_CORE)[..], &run, words].concat())
     }
 
-    /// A listener on the port is OpenTOE's, also for loopback: what is measured must be what is said.
+    /// A listener on the port is OpenTOE's, also for loopback: what is measured must be what is shown.
     fn is_accelerated(&self, port: u16) -> Result<bool, String> {
         let answer = client::ask(&self.socket(), &Question::Ls)?;
         let listeners = answer["hosts"][0]["listeners"].as_array().cloned().unwrap_or_default();

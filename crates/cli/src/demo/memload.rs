@@ -24,7 +24,7 @@ pub(crate) fn main(arguments: &MemloadArguments) -> Result<(), String> {
     times.sort_unstable();
     let at = |share: f64| times.get((times.len() as f64 * share) as usize).map_or(0.0, |nanos| *nanos as f64 / 1000.0);
     let rate = times.len() as f64 / elapsed.as_secs_f64();
-    crate::table::say(&json!({ "ops_per_s": rate, "p50_us": at(0.5), "p99_us": at(0.99) }).to_string());
+    crate::table::print_line(&json!({ "ops_per_s": rate, "p50_us": at(0.5), "p99_us": at(0.99) }).to_string());
     Ok(())
 }
 
@@ -73,9 +73,9 @@ impl Load {
         let begin = Instant::now();
         (0..self.connections.len()).try_for_each(|at| self.next(at))?;
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
-        let patience = rustix::event::Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+        let time_limit = rustix::event::Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
         while begin.elapsed() < duration {
-            let ready = epoll::wait(&epoll, &mut events[..], Some(&patience))?;
+            let ready = epoll::wait(&epoll, &mut events[..], Some(&time_limit))?;
             if ready == 0 {
                 return Err(io::Error::new(ErrorKind::TimedOut, "no connection is answered any more"));
             }

@@ -29,7 +29,7 @@ pub(crate) fn demo(arguments: &DemoArguments) -> Result<(), String> {
     let stop = Stop::on_signals()?;
     let begin = Instant::now();
     let servers = units::several(programs.len(), "server");
-    say(&format!("{servers} on each stack, {ROUNDS} rounds of {} s", arguments.seconds));
+    print_line(&format!("{servers} on each stack, {ROUNDS} rounds of {} s", arguments.seconds));
     let lab = Lab::new(&library, &stop)?;
     let _servers = serve(&lab, &programs)?;
     let mut results = Results::new(arguments.seconds);
@@ -38,13 +38,13 @@ pub(crate) fn demo(arguments: &DemoArguments) -> Result<(), String> {
         results.print(place);
     }
     results.print_loads();
-    say(&format!("took {} s; namespaces, devices and processes go now", begin.elapsed().as_secs()));
+    print_line(&format!("took {} s; namespaces, devices and processes go now", begin.elapsed().as_secs()));
     if let Some(file) = &arguments.json {
         std::fs::write(file, results.json()).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     }
     results.verdict()?;
     let own = from_here(std::env::current_exe().unwrap_or_else(|_| "opentoe".into()));
-    table::say(&format!("Try your own: `{} run PROGRAM`, and what connects to it the same way.", own.display()));
+    table::print_line(&format!("Try your own: `{} run PROGRAM`, and what connects to it the same way.", own.display()));
     Ok(())
 }
 
@@ -67,7 +67,7 @@ fn compare(lab: &Lab<'_>, program: Program, place: ClientLocation, results: &mut
             let sample = program.load(lab, place, stack, results.seconds);
             let sample: Sample = sample.map_err(|error| failed(program, stack, error))?;
             let measured = format!("{} over {}, {}", program.name(), place.name(), stack.name());
-            say(&format!("{measured}, round {round} of {ROUNDS}: {sample}"));
+            print_line(&format!("{measured}, round {round} of {ROUNDS}: {sample}"));
             results.add(Run { program, place, stack, round, sample });
         }
     }
@@ -96,6 +96,6 @@ fn present(name: &str) -> Result<(), String> {
 }
 
 /// A line of progress.
-fn say(line: &str) {
+fn print_line(line: &str) {
     eprintln!("demo: {line}");
 }

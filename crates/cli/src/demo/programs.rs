@@ -20,7 +20,7 @@ pub(super) enum Program {
     Nginx,
 }
 
-/// What one measurement gave.
+/// Result of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct Sample {
     /// Requests answered a second.
@@ -96,14 +96,14 @@ impl Program {
         seconds: u32,
     ) -> Result<Sample, String> {
         let server = SocketAddr::from((place.address(stack), self.port()));
-        let patience = Duration::from_secs(u64::from(seconds) * 10 + 20);
-        let run = |line: &str| lab.client(place, stack, &split(line), patience);
+        let limit = Duration::from_secs(u64::from(seconds) * 10 + 20);
+        let run = |line: &str| lab.client(place, stack, &split(line), limit);
         match self {
             Program::Memcached => {
                 let own = std::env::current_exe().map_err(|e| e.to_string())?;
                 let own = own.display();
                 let output = run(&format!("{own} memload {server} --connections {CONNECTIONS} --seconds {seconds}"))?;
-                serde_json::from_str(&output).map_err(|e| format!("memload said {output}: {e}"))
+                serde_json::from_str(&output).map_err(|e| format!("memload printed {output}: {e}"))
             }
             Program::Redis => redis_load(server, seconds, run),
             Program::Nginx => {
@@ -115,12 +115,12 @@ impl Program {
 }
 
 impl From<ClientReport> for Sample {
-    fn from(said: ClientReport) -> Sample {
-        Sample { ops_per_s: said.ops_per_s, p50_us: said.p50_us, p99_us: said.p99_us }
+    fn from(report: ClientReport) -> Sample {
+        Sample { ops_per_s: report.ops_per_s, p50_us: report.p50_us, p99_us: report.p99_us }
     }
 }
 
-/// redis-benchmark counts requests, not time: a short run says how many fit.
+/// redis-benchmark counts requests, not time: a short run shows how many fit.
 fn redis_load(
     server: SocketAddr,
     seconds: u32,
@@ -133,6 +133,7 @@ fn redis_load(
         ))
     };
     let probe = servers::redis_benchmark_report(&run("set", 10_000)?)?;
-    let said = servers::redis_benchmark_report(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?);
-    said.map(Sample::from)
+    let report =
+        servers::redis_benchmark_report(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?);
+    report.map(Sample::from)
 }

@@ -1,7 +1,7 @@
 //! The table at the end, and the same for machines.
 use super::lab::{ClientLocation, Stack};
 use super::programs::{Program, Sample};
-use crate::table::{Table, bold, say, thousands};
+use crate::table::{Table, bold, print_line, thousands};
 use serde_json::{Map, Value, json};
 
 /// One measurement.
@@ -46,16 +46,16 @@ impl Results {
                 table.row([program.name().into(), stack.name().into(), rate, p50, p99, ratio]);
             }
         }
-        say("");
-        say(&bold(place.heading()));
+        print_line("");
+        print_line(&bold(place.heading()));
         table.print();
     }
 
     /// Reports what the loads were.
     pub(super) fn print_loads(&self) {
-        say("");
+        print_line("");
         for program in self.programs() {
-            say(&format!("{}: {}", program.name(), program.load_name()));
+            print_line(&format!("{}: {}", program.name(), program.load_name()));
         }
     }
 

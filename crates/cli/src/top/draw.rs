@@ -1,4 +1,4 @@
-//! One picture on a terminal's cells.
+//! Drawing of one picture on a terminal's cells.
 use super::columns::{Column, lines, pieces};
 use super::picture::{FlowRow, Picture};
 use super::state::State;
@@ -39,13 +39,13 @@ impl Page<'_> {
         usize::from(self.area.height.saturating_sub(self.line))
     }
 
-    fn say(&mut self, text: &str, style: Style) {
-        self.say_at(0, text, style);
+    fn print_line(&mut self, text: &str, style: Style) {
+        self.print_at(0, text, style);
         self.line += 1;
     }
 
     /// On the present line, without going on to the next.
-    fn say_at(&mut self, column: u16, text: &str, style: Style) {
+    fn print_at(&mut self, column: u16, text: &str, style: Style) {
         if self.line < self.area.height && column < self.area.width {
             let (x, y) = (self.area.x + column, self.area.y + self.line);
             self.buffer.set_stringn(x, y, text, usize::from(self.area.width - column), style);
@@ -54,7 +54,7 @@ impl Page<'_> {
 
     fn heading(&mut self, text: &str) {
         let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-        self.say(text, style);
+        self.print_line(text, style);
     }
 
     fn alarm(&self) -> Style {
@@ -67,19 +67,19 @@ pub(super) fn draw(area: Rect, buffer: &mut Buffer, picture: &Picture, state: &S
     let mut page = Page { buffer, area, line: 0, colours: notes.colours };
     if (area.width, area.height) < (LEAST.0, 0) || area.height < LEAST.1 {
         let sentence = format!("opentoe top needs {} columns and {} lines", LEAST.0, LEAST.1);
-        return page.say(&sentence, Style::new());
+        return page.print_line(&sentence, Style::new());
     }
     title(&mut page, picture, state, notes);
     if state.help {
         help(&mut page);
         page.line = area.height - 1;
-        return page.say("? or Esc: back", Style::new());
+        return page.print_line("? or Esc: back", Style::new());
     }
     // What is left to the connections grows with the terminal, and so does a part of the rest.
     let spare = usize::from(area.height).saturating_sub(24) / 4;
     for failure in picture.failures.iter().take(FEW[0]) {
         let alarm = page.alarm();
-        page.say(failure, alarm);
+        page.print_line(failure, alarm);
     }
     threads(&mut page, picture, FEW[0] + spare);
     hosts(&mut page, picture, state, FEW[1] + spare);
@@ -101,7 +101,7 @@ fn title(page: &mut Page, picture: &Picture, state: &State, notes: &Notes) {
         page.width(),
     );
     let width = page.width();
-    page.say(&format!("{text:<width$}"), Style::new().add_modifier(Modifier::REVERSED));
+    page.print_line(&format!("{text:<width$}"), Style::new().add_modifier(Modifier::REVERSED));
 }
 
 fn threads(page: &mut Page, picture: &Picture, most: usize) {
@@ -119,7 +119,7 @@ fn threads(page: &mut Page, picture: &Picture, most: usize) {
             ],
             page.width(),
         );
-        page.say(&text, Style::new());
+        page.print_line(&text, Style::new());
     }
     more(page, picture.threads.len() - shown, "threads");
 }
@@ -180,7 +180,7 @@ fn modules_and_drops(page: &mut Page, picture: &Picture, state: &State, most: us
     table(page, columns, |at| if few[at].rate > 0.0 { alarm } else { Style::new() });
     more(page, drops.len() - few.len(), "reasons");
     if drops.is_empty() {
-        page.say("nothing so far", Style::new());
+        page.print_line("nothing so far", Style::new());
     }
     (page.line, page.area) = (end.max(page.line), whole);
 }
@@ -200,18 +200,18 @@ fn flows(page: &mut Page, picture: &Picture, state: &State) {
             style = style.add_modifier(Modifier::REVERSED);
         }
         let width = if first + at == selected { page.width() } else { 0 };
-        page.say(&format!("{row:<width$}"), style);
+        page.print_line(&format!("{row:<width$}"), style);
     }
     match all.get(selected) {
         Some(flow) => {
             page.line = page.area.height.saturating_sub(3);
             details(flow).into_iter().for_each(|line| {
                 let line = pieces(line, page.width());
-                page.say(&line, Style::new().add_modifier(Modifier::DIM));
+                page.print_line(&line, Style::new().add_modifier(Modifier::DIM));
             });
         }
-        None if state.filter.is_empty() => page.say("no connections", Style::new()),
-        None => page.say("no connection matches the filter", Style::new()),
+        None if state.filter.is_empty() => page.print_line("no connections", Style::new()),
+        None => page.print_line("no connection matches the filter", Style::new()),
     }
 }
 
@@ -309,13 +309,13 @@ fn footer(page: &mut Page, state: &State, notes: &Notes) {
         ];
         pieces(keys, page.width())
     };
-    page.say(&text, Style::new());
+    page.print_line(&text, Style::new());
 }
 
 fn help(page: &mut Page) {
-    page.say("", Style::new());
+    page.print_line("", Style::new());
     for line in HELP.lines() {
-        page.say(line, Style::new());
+        page.print_line(line, Style::new());
     }
 }
 
@@ -345,16 +345,16 @@ PHASE   of its congestion control (CC)";
 fn table(page: &mut Page, columns: Vec<Column>, style: impl Fn(usize) -> Style) {
     let (heading, rows) = lines(columns, page.width());
     page.heading(&heading);
-    rows.iter().enumerate().for_each(|(at, row)| page.say(row, style(at)));
+    rows.iter().enumerate().for_each(|(at, row)| page.print_line(row, style(at)));
 }
 
-/// How many of `all` rows are shown in `room` lines: one line says how many are not.
+/// How many of `all` rows are shown in `room` lines: one line has how many are not.
 fn shown(all: usize, room: usize) -> usize {
     if all <= room { all } else { room.saturating_sub(1) }
 }
 
 fn more(page: &mut Page, hidden: usize, what: &str) {
     if hidden > 0 {
-        page.say(&format!("and {hidden} more {what}"), Style::new().add_modifier(Modifier::DIM));
+        page.print_line(&format!("and {hidden} more {what}"), Style::new().add_modifier(Modifier::DIM));
     }
 }

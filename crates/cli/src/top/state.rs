@@ -41,7 +41,7 @@ impl Sort {
     }
 }
 
-/// What the user chose.
+/// Choices of the user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     pub sort: Sort,
@@ -58,7 +58,7 @@ pub(super) struct State {
     pub selected: usize,
 }
 
-/// What follows from a key.
+/// Effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Stay,

@@ -35,7 +35,7 @@ fn host(name: &str, scale: u64, flows: Vec<Value>) -> Value {
     })
 }
 
-/// What the daemon says when it has counted `scale` seconds of the same.
+/// The daemon's answer when it has counted `scale` seconds of the same.
 fn sample(scale: u64, hosts: usize, flows: u64) -> Sample {
     let of = |name: &str| {
         let many = (0..flows).map(|n| flow(n, 6379 + n, &format!("10.77.0.3:{}", 40_000 + n), 125 * scale * (n + 1)));

@@ -1,4 +1,4 @@
-//! What tests of the command share.
+//! Fixtures of the command's tests.
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

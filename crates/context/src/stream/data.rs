@@ -7,7 +7,7 @@ const RING_AT: u32 = 49;
 const RING: u8 = 7;
 
 /// Application to engine: the application's positions in a connection's buffers (thesis section 4.3.1.1, host
-/// control). Absolute, so a later bump says all that an earlier one said.
+/// control). Absolute, so a later bump has all that an earlier one had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bump {
     /// Which connection.
@@ -19,7 +19,7 @@ pub struct Bump {
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
     /// The ring in which the transmit stream is, or a later one ([`shm::ByteRing::number`], docs/MEMORY.md). No later
-    /// bump says an earlier one. Or [`Bump::UNTIL_SENT`], or [`Bump::URGENT`].
+    /// bump has an earlier one. Or [`Bump::UNTIL_SENT`], or [`Bump::URGENT`].
     pub ring: u8,
 }
 
@@ -28,7 +28,7 @@ impl Bump {
     /// how far it has sent ([`crate::SENT_AT`]), and gives a completion. An engine that cannot finds nothing new.
     pub const UNTIL_SENT: u8 = 3;
 
-    /// In the place of a ring: the byte before `tx_head` is urgent, which a later bump says to be written. For an
+    /// In the place of a ring: the byte before `tx_head` is urgent, which a later bump covers as written. For an
     /// engine that sends urgent data ([`crate::attach::Welcome::urgent`]).
     pub const URGENT: u8 = 4;
 }
@@ -44,11 +44,11 @@ pub struct Completion {
     pub tx_tail: u32,
     /// The peer sent FIN: nothing comes after `rx_tail`.
     pub fin: bool,
-    /// The ring in which the received stream is ([`shm::ByteRing::number`]), at most 3. No later one says an earlier
+    /// The ring in which the received stream is ([`shm::ByteRing::number`]), at most 3. No later one has an earlier
     /// ring.
     pub ring: u8,
     /// The peer has sent urgent data, and the last urgent byte is where the slot has it ([`crate::URGENT_AT`]). All
-    /// later ones say so, too.
+    /// later ones have it, too.
     pub urgent: bool,
 }
 
@@ -94,7 +94,7 @@ impl Bump {
 }
 
 impl Completion {
-    /// The bit of the first word that says [`Completion::urgent`].
+    /// The bit of the first word for [`Completion::urgent`].
     pub const URGENT_WORD: u64 = (URGENT as u64) << RING_AT;
 
     /// The descriptor's words.
@@ -103,13 +103,13 @@ impl Completion {
         let marks = self.ring & NUMBER | if self.urgent { URGENT } else { 0 };
         [pack(self.slot, self.fin, marks), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
-    /// All that the words say besides slot and positions.
+    /// All that the words have besides slot and positions.
     #[inline(always)]
     pub fn tag(words: [u64; 2]) -> u32 {
         (words[0] >> 32) as u32
     }
 
-    /// The [`Completion::tag`] of a completion that says nothing but positions.
+    /// The [`Completion::tag`] of a completion with nothing but positions.
     #[inline]
     pub fn plain_tag(generation: u16, ring: u8) -> u32 {
         Completion::tag([pack(Slot { index: 0, generation }, false, ring), 0])

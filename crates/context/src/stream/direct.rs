@@ -5,10 +5,10 @@
 //! there. The engine *takes* the post with the first bytes that it places afterwards: from that position on, everything
 //! up to the end of the stretch goes to the buffer, and nothing of it to the ring. While it writes, in a batch of
 //! frames, it *holds* the stretch. Between two batches the program takes the stretch back by itself, where nothing lies
-//! there that it was not told of. Otherwise it asks, and the engine gives the stretch back with its next batch.
+//! there without a completion. Otherwise it asks, and the engine gives the stretch back with its next batch.
 //!
-//! One word says whose turn it is. Each side changes it by compare-and-exchange, and each change of hands counts, so a
-//! look and the change that follows from it cannot belong to different turns.
+//! One word has the owner. Each side changes it by compare-and-exchange. Each change of owner counts, so a
+//! load and the change that follows from it cannot belong to different owners.
 use crate::Geometry;
 use shm::{ByteRing, Region};
 use std::io;
@@ -23,15 +23,15 @@ const POSTED: u32 = 1;
 const TAKEN: u32 = 2;
 /// The engine is writing.
 const HELD: u32 = 4;
-/// The program wants it back.
+/// The program has asked for it back.
 const WANTED: u32 = 8;
 const ALL: u32 = POSTED | TAKEN | HELD | WANTED;
-/// The rest of the word counts changes of hands.
-const TURN: u32 = ALL + 1;
+/// The other bits of the word count changes of owner.
+const OWNER_CHANGE: u32 = ALL + 1;
 
-/// Places of the words behind the count of landed bytes, which has eight bytes: the turn, where the buffer's first byte
-/// is in the stream, its offset in the heap, its length; and the engine's: where the stretch begins, how far anything
-/// lies there, where it ended.
+/// Places of the words behind the count of landed bytes, which has eight bytes: the owner, where the buffer's first
+/// byte is in the stream, its offset in the heap, its length. And the engine's: where the stretch begins, how far
+/// anything lies there, where it ended.
 const WORDS: [usize; 7] = [8, 12, 16, 20, 24, 28, 32];
 
 /// The words of a slot about its direct stretch, as either side sees them. Positions are stream positions modulo 2^32.
@@ -41,7 +41,7 @@ pub struct DirectWords {
     at: usize,
 }
 
-/// What a buffer was posted as, checked.
+/// Post of a buffer, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Post {
     /// The stream position of its first byte.
@@ -52,7 +52,7 @@ pub struct Post {
     pub len: u32,
 }
 
-/// What the engine finds where it is about to place bytes.
+/// Target of bytes that the engine is about to place.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
     /// There is no stretch.
@@ -68,7 +68,7 @@ pub enum Turn {
 pub enum TakenBack {
     /// Nothing is written there any more.
     Done,
-    /// The engine gives it back with its next batch: ring its bell, and look again.
+    /// The engine gives it back with its next batch: ring its bell, and poll again.
     Asked,
 }
 
@@ -95,7 +95,7 @@ impl DirectWords {
     fn word(&self, number: usize) -> &AtomicU32 {
         self.region.u32_at(self.at + WORDS[number])
     }
-    fn turn(&self) -> &AtomicU32 {
+    fn owner(&self) -> &AtomicU32 {
         self.word(0)
     }
     fn from(&self) -> &AtomicU32 {
@@ -108,10 +108,10 @@ impl DirectWords {
         self.word(6)
     }
 
-    /// Changes the turn from `now`, which was just read. False where the other side was faster.
+    /// Changes the owner from `now`, which was just read. False where the other side was faster.
     fn change(&self, now: u32, marks: u32) -> bool {
-        let next = (now & !ALL).wrapping_add(TURN) | marks;
-        self.turn().compare_exchange(now, next, AcqRel, Acquire).is_ok()
+        let next = (now & !ALL).wrapping_add(OWNER_CHANGE) | marks;
+        self.owner().compare_exchange(now, next, AcqRel, Acquire).is_ok()
     }
 
     /// Bytes that have landed directly since the connection began.
@@ -125,12 +125,12 @@ impl DirectWords {
     /// A new connection is in the slot.
     pub fn begin(&self) {
         self.region.u64_at(self.at).store(0, Relaxed);
-        self.turn().store(0, Release);
+        self.owner().store(0, Release);
     }
 
     /// Posts a buffer. False where the engine still holds the one before.
     pub fn post(&self, Post { pos, at, len }: Post) -> bool {
-        let now = self.turn().load(Acquire);
+        let now = self.owner().load(Acquire);
         if now & ALL != 0 {
             return false;
         }
@@ -150,10 +150,10 @@ impl DirectWords {
         Post { pos, at, len }
     }
 
-    /// Which of the `len` bytes from position `head` on lie in the buffer, where the program was told of them, or has
-    /// taken the stretch back: offsets from `head`.
+    /// Which of the `len` bytes from position `head` on lie in the buffer, where the program has a completion of them,
+    /// or has taken the stretch back: offsets from `head`.
     pub fn landed(&self, head: u32, len: u32) -> Range<u32> {
-        let over = self.turn().load(Acquire) & ALL == 0;
+        let over = self.owner().load(Acquire) & ALL == 0;
         let post = self.posted();
         let relative = |position: u32| position.wrapping_sub(post.pos).min(post.len);
         let from = relative(self.from().load(Relaxed));
@@ -166,13 +166,13 @@ impl DirectWords {
     /// Takes the stretch back from an engine whose completions were taken in up to position `tail`.
     pub fn take_back(&self, tail: u32) -> TakenBack {
         loop {
-            let now = self.turn().load(Acquire);
+            let now = self.owner().load(Acquire);
             if now & ALL == 0 {
                 return TakenBack::Done;
             }
             let high = self.high().load(Relaxed);
-            let told = now & TAKEN == 0 || high.wrapping_sub(tail) as i32 <= 0;
-            if now & HELD == 0 && told {
+            let reported = now & TAKEN == 0 || high.wrapping_sub(tail) as i32 <= 0;
+            if now & HELD == 0 && reported {
                 if self.change(now, 0) {
                     self.end().store(high, Relaxed);
                     return TakenBack::Done;
@@ -185,13 +185,13 @@ impl DirectWords {
 
     /// The engine is gone: all that may lie there does.
     pub fn abandon(&self) {
-        let now = self.turn().load(Acquire);
+        let now = self.owner().load(Acquire);
         let Post { pos, len, .. } = self.posted();
         if now & TAKEN == 0 {
             self.from().store(pos.wrapping_add(len), Relaxed);
         }
         self.end().store(pos.wrapping_add(len), Relaxed);
-        self.turn().store((now & !ALL).wrapping_add(TURN), Release);
+        self.owner().store((now & !ALL).wrapping_add(OWNER_CHANGE), Release);
     }
 }
 
@@ -200,7 +200,7 @@ impl DirectWords {
     /// Before bytes are placed: holds what there is. A new post only where `may_begin`.
     pub fn hold(&self, may_begin: bool) -> Turn {
         loop {
-            let now = self.turn().load(Acquire);
+            let now = self.owner().load(Acquire);
             let is_new = now & TAKEN == 0;
             if now & POSTED == 0 || now & HELD != 0 || (is_new && (!may_begin || now & WANTED != 0)) {
                 return Turn::None;
@@ -221,7 +221,7 @@ impl DirectWords {
         }
         self.from().store(from, Relaxed);
         self.high().store(from, Relaxed);
-        self.turn().fetch_or(TAKEN, AcqRel);
+        self.owner().fetch_or(TAKEN, AcqRel);
         Some(post)
     }
 
@@ -236,7 +236,7 @@ impl DirectWords {
     pub fn release(&self, high: u32) -> bool {
         self.high().store(high, Relaxed);
         loop {
-            let now = self.turn().load(Acquire);
+            let now = self.owner().load(Acquire);
             if now & WANTED != 0 {
                 return false;
             }
@@ -246,16 +246,16 @@ impl DirectWords {
         }
     }
 
-    /// The program wants back what it has posted.
+    /// The program has asked for what it has posted.
     pub fn is_wanted(&self) -> bool {
-        self.turn().load(Acquire) & WANTED != 0
+        self.owner().load(Acquire) & WANTED != 0
     }
 
     /// The stretch, which is held, ends at a position: what follows lies in the ring.
     pub fn give_back(&self, end: u32) {
         self.end().store(end, Relaxed);
-        let now = self.turn().load(Relaxed);
-        self.turn().store((now & !ALL).wrapping_add(TURN), Release);
+        let now = self.owner().load(Relaxed);
+        self.owner().store((now & !ALL).wrapping_add(OWNER_CHANGE), Release);
     }
 }
 
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_was_not_told_of_is_given_back_by_the_engine() {
+    fn bytes_without_a_completion_are_given_back_by_the_engine() {
         let words = words();
         assert!(words.post(POST));
         assert_eq!(words.hold(true), Turn::New);

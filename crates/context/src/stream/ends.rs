@@ -19,7 +19,7 @@ pub struct EngineEnd {
     pub app_bell: Arc<Doorbell>,
     region: Arc<Region>,
     geometry: Geometry,
-    /// Completions wait for room, as the region says.
+    /// Completions wait for room, by the region's word.
     waits: bool,
 }
 
@@ -36,7 +36,7 @@ impl EngineEnd {
     }
 
     /// Reports whether completions wait for room in their ring, before anything that they report leaves the host.
-    /// While they do, peers may know more of the connections than the application, and nobody can go on with them after
+    /// While they do, peers may be ahead of the application in the connections, and no daemon can go on with them after
     /// a kill (docs/RESTART.md).
     #[inline(always)]
     pub fn set_completions_wait(&mut self, wait: bool) {
@@ -203,7 +203,7 @@ impl ControlEnd {
         discard_large(&self.region, g.tx_large_at(index), g.large_len(index), level(g.tx_level_at(index)))
     }
 
-    /// Says of slot `index`'s transmit stream how many bytes its path can have under way: its program may let it grow.
+    /// Publishes how many bytes the path of slot `index` can have under way: its program may grow the transmit stream.
     pub fn suggest(&self, index: u32, bytes: u32) {
         self.region.u32_at(self.geometry.wanted_at(index)).store(bytes, Relaxed);
     }
@@ -231,13 +231,13 @@ pub struct AppEnd {
 }
 
 impl AppEnd {
-    /// What the engine has said last of how far the connection in a slot has sent: a word to write, too, when the slot
-    /// is used again.
+    /// The engine's last published position up to which the connection in a slot has sent. It is a word to write, too,
+    /// when the slot is used again.
     pub fn sent(&self, slot: u32) -> &AtomicU32 {
         self.region.u32_at(self.geometry.sent_at(slot))
     }
 
-    /// Which byte of what the connection in a slot receives is urgent, where a completion said that one is.
+    /// Which byte of what the connection in a slot receives is urgent, where a completion had that.
     pub fn urgent(&self, slot: u32) -> u32 {
         self.region.u32_at(self.geometry.urgent_at(slot)).load(Acquire)
     }
@@ -250,7 +250,7 @@ impl AppEnd {
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let directory = Directory::read(&region).map_err(wrong)?;
         if !geometry.is_valid() || directory != geometry.directory() {
-            return Err(wrong("the daemon's region is not laid out as the daemon says".into()));
+            return Err(wrong("the daemon's region is not laid out by its geometry".into()));
         }
         let g = &geometry;
         let mut daemon_bell = Doorbell::new(&region, DAEMON_BELL, daemon_bell);
@@ -269,20 +269,20 @@ impl AppEnd {
     }
 
     /// The application accepts a connection that waits. False where the control plane has just taken it back
-    /// ([`crate::Reply::Unaccept`] says so as well).
+    /// ([`crate::Reply::Unaccept`] has it as well).
     pub fn accept(&self, slot: Slot) -> bool {
         take(&self.region, &self.geometry, slot)
     }
 
     /// Whether another daemon can go on with the connections of this one, which is gone (docs/RESTART.md).
     ///
-    /// Not where it let the application go. Nor where completions had found no room when it ended: the peers may know
+    /// Not where it detached the application. Nor where completions had found no room when it ended: the peers may have
     /// more of the connections than this side.
     pub fn can_go_on(&self) -> bool {
         [LET_GO, COMPLETIONS_WAIT].into_iter().all(|word| self.region.u32_at(word).load(Acquire) == 0)
     }
 
-    /// For looks without the ends at whether the daemon has said something.
+    /// For polls without the ends whether the daemon has sent something.
     pub fn news(&self) -> [News; 2] {
         [self.completions.news(), self.replies.news()]
     }
@@ -308,7 +308,7 @@ impl AppEnd {
     }
 }
 
-/// Of both sides that want a connection which was offered, one gets it.
+/// Of both sides that claim a connection which was offered, one gets it.
 fn take(region: &Region, g: &Geometry, slot: Slot) -> bool {
     region.u32_at(g.offered_at(slot.index)).compare_exchange(slot.mark(), 0, AcqRel, Acquire).is_ok()
 }
@@ -332,8 +332,8 @@ fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(By
 
 /// The ring in which the stream of this word is.
 fn level(region: &Region, g: &Geometry, word: usize) -> Level {
-    let said = Level::of(region.u32_at(word).load(Acquire));
-    if g.has_small() { said } else { said.max(Level::Full) }
+    let level = Level::of(region.u32_at(word).load(Acquire));
+    if g.has_small() { level } else { level.max(Level::Full) }
 }
 
 /// Gives the memory of the large ring `at` back, of `len` bytes, in which a stream of this level may have gone on.
@@ -409,7 +409,7 @@ mod tests {
     };
 
     #[test]
-    fn a_region_that_is_not_laid_out_as_said_is_refused() {
+    fn a_region_of_another_layout_is_refused() {
         let geometry = SIZES;
         let attach = |region: Region, geometry| {
             let bells = [Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap()];

@@ -8,26 +8,26 @@ use std::io;
 /// which share a socket after fork share its state. The daemon reads none of them but those below.
 pub const SLOT_STATE_BYTES: usize = 128;
 
-/// The word with how far the application has read: for when it is gone, and can say it no more.
+/// The word with how far the application has read: for when it is gone, and can bump no more.
 pub const READ_AT: usize = 8;
 
-/// The word that says for which use of the slot it keeps that word ([`crate::Slot::mark`]); anything else where it does
+/// The word with the use of the slot for which it keeps that word ([`crate::Slot::mark`]); anything else where it does
 /// not.
 pub const READ_FOR_AT: usize = LEVEL_AT - 4;
 
-/// The word in which both sides say who has a connection that waits to be accepted ([`crate::ControlEnd::offer`]).
+/// The word with the owner of a connection that waits to be accepted, of both sides ([`crate::ControlEnd::offer`]).
 pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 
-/// The word in which the engine says how far the transmit stream was sent, where it was asked to
+/// The word with how far the transmit stream was sent, written by the engine, where it was asked to
 /// ([`crate::Bump::UNTIL_SENT`]): a stream position. Of the slot by which the connection is called.
 pub const SENT_AT: usize = OFFERED_AT - 4;
 
-/// The word in which the control plane says how many bytes the path of the slot's connection can have under way: where
+/// The control plane's word with how many bytes the path of the slot's connection can have under way: where
 /// that is more than the transmit buffer holds, the stream may outgrow it ([`crate::ControlEnd::suggest`]). Of the slot
 /// whose buffers the connection has.
 pub const WANTED_AT: usize = SENT_AT - 4;
 
-/// The word in which the engine says which byte of the received stream is urgent, the last one that it got
+/// The engine's word with the byte of the received stream that is urgent, the last one that it got
 /// ([`crate::Completion::urgent`]): a stream position. Of the slot by which the connection is called.
 pub const URGENT_AT: usize = WANTED_AT - 4;
 
@@ -41,7 +41,7 @@ pub(crate) const DIRECT_BYTES: usize = 36;
 pub(crate) const SEND_BYTES: usize = 64 + 64 * 12;
 
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
-/// ([`shm::ByteRing::level`]). Each is written by who writes that stream.
+/// ([`shm::ByteRing::level`]). Each is written by the writer of that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
 
 /// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
@@ -161,7 +161,7 @@ impl Geometry {
         assert!(index < self.slots);
         self.replies_at() + ring_bytes::<8>(self.control_entries) + index as usize * SLOT_STATE_BYTES
     }
-    /// Bytes of the words that say how far the stream of slot `index` was read, and of which use of the slot that is
+    /// Bytes of the words with how far the stream of slot `index` was read, and of which use of the slot that is
     /// true.
     pub(crate) fn read_at(&self, index: u32) -> [usize; 2] {
         [READ_AT, READ_FOR_AT].map(|at| self.slot_state_at(index) + at)
@@ -182,7 +182,7 @@ impl Geometry {
     pub(crate) fn urgent_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + URGENT_AT
     }
-    /// Byte of the word that says in which ring slot `index`'s receive stream is.
+    /// Byte of the word with the ring of slot `index`'s receive stream.
     pub fn rx_level_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + LEVEL_AT
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// modulo 2^32: a completion's `rx_tail` how many can be read, a bump's `rx_head` how many were given back.
 pub const LOG_SLOT: u32 = u32::MAX;
 
-/// Bytes of what is said of a record.
+/// Bytes of a record's description.
 const ENTRY: usize = 16;
 /// What is in a record's place, in the low bits of the second word of its entry.
 const WHOLE: u64 = 1;
@@ -44,7 +44,7 @@ impl LogShape {
     }
 }
 
-/// What is said of a record.
+/// Description of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
     /// The connection's mark, as the application gave it.
@@ -75,7 +75,7 @@ impl LogEnd {
         Ok(LogEnd { records, table, shape })
     }
 
-    /// Reports what became of record `index`, before a completion lets the application look.
+    /// Reports what became of record `index`, before a completion lets the application read it.
     pub fn describe(&self, index: u64, record: &LogRecord) {
         let state = record.number << 2 | if record.hole { HOLE } else { WHOLE };
         let mut entry = [0; ENTRY];
@@ -86,7 +86,7 @@ impl LogEnd {
 }
 
 impl LogShape {
-    /// For the application: what is said of record `index`, which a completion said can be read.
+    /// For the application: the description of record `index`, which can be read by a completion.
     pub fn read(&self, region: &Region, geometry: &Geometry, index: u64) -> LogRecord {
         let at = (index as u32 & (self.records - 1)) as usize;
         let entry = geometry.log_at() + self.records_len() + at * ENTRY;
@@ -140,10 +140,10 @@ mod tests {
         let shape = LogShape { record: 64, records: 128 };
         let end = LogEnd::new(&region, &SIZES, shape).unwrap();
         for (index, hole) in [(0, false), (127, true), (128 * 7 + 5, false), (u32::MAX as u64 + 9, false)] {
-            let said = LogRecord { mark: u64::MAX - index, number: 1 << 40, hole };
-            end.describe(index, &said);
+            let record = LogRecord { mark: u64::MAX - index, number: 1 << 40, hole };
+            end.describe(index, &record);
             end.records.write((index as u32).wrapping_mul(64), &[index as u8; 64]);
-            assert_eq!(shape.read(&region, &SIZES, index), said);
+            assert_eq!(shape.read(&region, &SIZES, index), record);
             // SAFETY is not needed to compare addresses: the records begin at a page.
             let at = shape.address(&region, &SIZES, index) as usize - shape.address(&region, &SIZES, 0) as usize;
             assert_eq!(at, (index % 128) as usize * 64);

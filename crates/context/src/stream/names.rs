@@ -120,7 +120,7 @@ impl Unaccelerated {
         match self {
             Unaccelerated::No => "accelerated: its connection runs on OpenTOE",
             Unaccelerated::Undecided => "undecided: it is neither bound nor connected yet",
-            Unaccelerated::Family => "kernel: not an address of TCP, or of IPv6 where the host does not speak it",
+            Unaccelerated::Family => "kernel: not an address of TCP, or of IPv6 where the host does not have it",
             Unaccelerated::Loopback => "kernel: a loopback address, with nobody of the host at its other end",
             Unaccelerated::NoRoute => "kernel: the host has no route to this peer",
             Unaccelerated::ForeignAddress => "kernel: the local address does not belong to the host",

@@ -114,7 +114,7 @@ pub enum Reply {
         /// Linux error number: `ECONNRESET`, `ETIMEDOUT`, ...
         errno: u16,
     },
-    /// A connection that was claimed had ended in order before that: what a last completion would say. The slot stays
+    /// A connection that was claimed had ended in order before that: what a last completion would have. The slot stays
     /// until [`crate::Request::Close`].
     Ended {
         /// Which connection.

@@ -232,7 +232,7 @@ pub enum Request {
         /// What its records are marked with.
         mark: u64,
     },
-    /// For `opentoe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that
+    /// For `opentoe why`: what a descriptor of this process is. Not answered. A label that names a slot also means that
     /// the application has accepted the connection: from then on it is not given to another context.
     Label {
         /// The file descriptor.

@@ -12,7 +12,7 @@ const BLOCK: usize = 2 << 20;
 /// Which parts of a region may be dropped, as one process sees it.
 pub(crate) struct Tables {
     /// For each block of addresses, connections that were reclaimed there since it was last dropped. Connections that
-    /// speak meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
+    /// send meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
     reclaimed: Vec<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! Gives hosts the volumes that they serve and use.
+//! Assignment of volumes to the hosts that serve and use them.
 use super::backend::{VolumeThreads, Volumes};
 use super::config::{self, BlockSection, VolumeSection};
 use super::export::Socket;
@@ -25,7 +25,7 @@ const MOST_SESSIONS: usize = 64;
 pub(crate) struct BlockThreads {
     volumes: Vec<VolumeThreads>,
     sockets: Vec<Socket>,
-    /// Where all of it is, to look at it.
+    /// Where all of it is, for views.
     pub(crate) places: BlockPlaces,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct BlockSockets(Vec<PathBuf>);
 impl Drop for BlockSockets {
     fn drop(&mut self) {
         for path in &self.0 {
-            // Without the right to do so, it stays; the next daemon finds nobody there.
+            // Without the right to do so, it stays; the next daemon finds no listener there.
             let _ = fs::remove_file(path);
         }
     }
@@ -60,8 +60,8 @@ pub(crate) fn assign(
         }
         let used = config.blocks.iter().filter(|block| block.host == *name);
         for (number, section) in used.enumerate() {
-            let said = |e: String| format!("block {}: {e}", section.volume);
-            threads.attach(section, number as u16, path, *index, handle).map_err(said)?;
+            let with_context = |e: String| format!("block {}: {e}", section.volume);
+            threads.attach(section, number as u16, path, *index, handle).map_err(with_context)?;
         }
     }
     Ok(threads)
@@ -78,8 +78,8 @@ impl BlockThreads {
         wide_enough(path, index).map_err(|e| format!("volume {}: {e}", sections[0].name))?;
         let mut volumes = Volumes::new(handle.waker());
         for (number, section) in sections.iter().enumerate() {
-            let said = |e: String| format!("volume {}: {e}", section.name);
-            let threads = volumes.add(section).map_err(said)?;
+            let with_context = |e: String| format!("volume {}: {e}", section.name);
+            let threads = volumes.add(section).map_err(with_context)?;
             let (section, shared) = ((*section).clone(), Arc::clone(&threads.shared));
             self.places.volumes.push(VolumePlace {
                 section,

@@ -32,7 +32,7 @@ pub(super) struct VolumeThreads {
     pub(super) writes: Receiver<Work>,
 }
 
-/// Most blocks that are read at once, without another thread, between two looks at what else is to be done: each takes
+/// Most blocks that are read at once, without another thread, between two polls for other work: each takes
 /// a microsecond or two.
 const MOST_AT_ONCE: usize = 64;
 

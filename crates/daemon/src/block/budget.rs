@@ -1,7 +1,7 @@
 //! A bound on bytes that are held for requests.
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are held, and whoever waits for fewer.
+/// Bytes that are held, and the threads that wait for fewer.
 #[derive(Default)]
 pub(super) struct Budget {
     held: Mutex<Held>,
@@ -11,7 +11,7 @@ pub(super) struct Budget {
 #[derive(Default)]
 struct Held {
     bytes: usize,
-    /// Threads that wait: waking nobody costs a system call all the same.
+    /// Threads that wait: a wake-up without a waiter would cost a system call all the same.
     waiting: usize,
 }
 

@@ -1,8 +1,8 @@
 //! Blocks of a volume that were read lately, in memory that frames refer to: a read that finds its block here costs no
 //! system call, no copy and no checksum at the server. The reader checks the checksum, as for any block.
 //!
-//! Only the data-path thread uses it. A block stands here only as long as the volume has the same bytes: whoever writes
-//! forgets it before the client is told, and nothing is kept while a write is under way.
+//! Only the data-path thread uses it. A block stands here only as long as the volume has the same bytes. A writer
+//! removes it before the client is answered, and nothing is cached while a write is under way.
 use shm::{ByteRing, PAGE, Region, Span};
 use solar::{BLOCK_LEN, Block, BlockBytes};
 use std::io;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_nothing_is_kept() {
+    fn without_memory_nothing_is_cached() {
         let mut cache = BlockCache::new(4095, 100).unwrap();
         cache.keep(0, 0, &[1; 4096]);
         cache.forget(0);

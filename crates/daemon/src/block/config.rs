@@ -17,10 +17,10 @@ pub struct VolumeSection {
     pub file: PathBuf,
     /// Bytes of a file that is not there yet, whole blocks of 4096; without, the file must be there.
     pub size: Option<u64>,
-    /// Bytes of blocks that were read lately that are kept in memory; 0 for none.
+    /// Most bytes of the cache of blocks that were read lately; 0 for none.
     #[serde(default = "cache_bytes")]
     pub cache_bytes: u64,
-    /// Nobody may write to it.
+    /// No client may write to it.
     #[serde(default)]
     pub read_only: bool,
     /// Payload is copied to a buffer in between, and its checksum is computed anew: for comparison.
@@ -65,41 +65,41 @@ const MOST_BLOCKS: usize = 256;
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     let (volumes, blocks) = (&config.volumes, &config.blocks);
     for (at, section) in volumes.iter().enumerate() {
-        let said = |sentence: &str| Err(format!("volume {}: {sentence}", section.name));
+        let refused = |sentence: &str| Err(format!("volume {}: {sentence}", section.name));
         if section.name.is_empty() || section.name.len() > solar::MOST_NAME {
-            return said("its name must have 1 to 64 bytes");
+            return refused("its name must have 1 to 64 bytes");
         }
         if volumes[..at].iter().any(|other| other.name == section.name && other.host == section.host) {
-            return said("its host serves another one of this name");
+            return refused("its host serves another one of this name");
         }
         if volumes[..at].iter().any(|other| other.file == section.file) {
-            return said("another volume has the same file");
+            return refused("another volume has the same file");
         }
         if section.size.is_some_and(|size| size == 0 || size % solar::BLOCK_LEN as u64 != 0) {
-            return said("its size must be a multiple of 4096 bytes");
+            return refused("its size must be a multiple of 4096 bytes");
         }
-        on_host(config, &section.host).or_else(|sentence| said(&sentence))?;
+        on_host(config, &section.host).or_else(|sentence| refused(&sentence))?;
     }
     for (at, section) in blocks.iter().enumerate() {
-        let said = |sentence: &str| Err(format!("block {}: {sentence}", section.volume));
+        let refused = |sentence: &str| Err(format!("block {}: {sentence}", section.volume));
         if section.volume.is_empty() || section.volume.len() > solar::MOST_NAME {
-            return said("the volume's name must have 1 to 64 bytes");
+            return refused("the volume's name must have 1 to 64 bytes");
         }
         if blocks[..at].iter().any(|other| other.socket == section.socket) {
-            return said("another one has the same socket");
+            return refused("another one has the same socket");
         }
         if blocks[..at].iter().filter(|other| other.host == section.host).count() >= MOST_BLOCKS {
-            return said("its host uses 256 volumes already");
+            return refused("its host uses 256 volumes already");
         }
         if section.read_only && section.take_over {
-            return said("`read_only` and `take_over` exclude each other");
+            return refused("`read_only` and `take_over` exclude each other");
         }
-        on_host(config, &section.host).or_else(|sentence| said(&sentence))?;
+        on_host(config, &section.host).or_else(|sentence| refused(&sentence))?;
     }
     Ok(())
 }
 
-/// The host of a section is there, and its ports take blocks, as far as the configuration says so.
+/// The host of a section is there, and its ports take blocks, as far as the configuration shows it.
 fn on_host(config: &Config, name: &str) -> Result<(), String> {
     let Some(host) = config.hosts.iter().find(|host| host.stack.name == name) else {
         return Err(format!("no host is called `{name}`"));
@@ -107,7 +107,7 @@ fn on_host(config: &Config, name: &str) -> Result<(), String> {
     host.ports.iter().filter_map(|port| mtu_of(config, port)).try_for_each(takes_blocks)
 }
 
-/// The MTU of a port; `None` where only its device says it.
+/// The MTU of a port; `None` where only its device has it.
 fn mtu_of(config: &Config, port: &PortSection) -> Option<u16> {
     match port.kind {
         PortKind::Fabric => {

@@ -31,7 +31,7 @@ struct Answer {
     _share: Share,
 }
 
-/// Who waits for an answer.
+/// A client that waits for an answer.
 struct Asker {
     handle: u64,
     answers: Sender<Answer>,
@@ -43,7 +43,7 @@ impl Asker {
         self.answer_with(error, Vec::new(), 0..0);
     }
 
-    /// The writer ends only when nobody waits for an answer any more, so it takes all.
+    /// The writer ends only when no request waits for an answer any more, so it takes all.
     fn answer_with(self, error: i32, data: Vec<u8>, range: Range<usize>) {
         let answer = Answer { handle: self.handle, error: error as u32, data, range, _share: self.share };
         let _ = self.answers.send(answer);
@@ -62,7 +62,7 @@ fn error_of(status: Status) -> i32 {
     }
 }
 
-/// Serves a client until it goes.
+/// Serves a client until it closes the connection.
 pub(super) fn serve(mut stream: UnixStream, export: &Export, gate: &Arc<Gate>) -> io::Result<()> {
     if !nbd::negotiate(&mut stream, export)? {
         return Ok(());
@@ -70,8 +70,9 @@ pub(super) fn serve(mut stream: UnixStream, export: &Export, gate: &Arc<Gate>) -
     let (answers, to_send) = channel();
     let writing = stream.try_clone()?;
     let spare = Arc::new(SpareBuffers::default());
-    let kept = Arc::clone(&spare);
-    let writer = thread::Builder::new().name("nbd-answers".into()).spawn(move || send_all(writing, &to_send, &kept))?;
+    let returned = Arc::clone(&spare);
+    let writer =
+        thread::Builder::new().name("nbd-answers".into()).spawn(move || send_all(writing, &to_send, &returned))?;
     let served = serve_requests(&mut stream, export, Batch { gate, spare: &spare, waiting: Vec::new() }, &answers);
     drop(answers);
     // What is under way has its own way to the writer, which ends with the last one.

@@ -31,17 +31,17 @@ impl Socket {
     /// Listens. The error is a sentence.
     pub(super) fn open(section: &BlockSection, gate: Arc<Gate>) -> Result<Socket, String> {
         let path = &section.socket;
-        let said = |e: io::Error| format!("cannot listen on {}: {e}", path.display());
+        let with_context = |e: io::Error| format!("cannot listen on {}: {e}", path.display());
         if UnixStream::connect(path).is_ok() {
             return Err(format!("somebody listens on {} already", path.display()));
         }
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::create_dir_all(directory).map_err(said)?;
+            fs::create_dir_all(directory).map_err(with_context)?;
         }
-        // What a daemon that was killed left behind: nobody listens there.
+        // What a daemon that was killed left behind: no process listens there.
         let _ = fs::remove_file(path);
-        let listener = UnixListener::bind(path).map_err(said)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(said)?;
+        let listener = UnixListener::bind(path).map_err(with_context)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(with_context)?;
         Ok(Socket { listener, section: section.clone(), gate, connections: Arc::default() })
     }
 
@@ -60,7 +60,7 @@ impl Socket {
         for stream in self.listener.incoming() {
             match stream {
                 Ok(stream) => self.begin(stream),
-                // No descriptors are left: those who go give some back.
+                // No descriptors are left: connections that close give some back.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -95,7 +95,7 @@ fn converse(stream: UnixStream, section: &BlockSection, gate: &Arc<Gate>) {
         }
     };
     let Some(bytes) = size_of(blocks) else {
-        return tracing::warn!("volume {}: its server says that it has {blocks} blocks", section.volume);
+        return tracing::warn!("volume {}: its server reports {blocks} blocks", section.volume);
     };
     let export = Export { name: section.volume.clone(), bytes, read_only: section.read_only };
     if let Err(error) = serve(stream, &export, gate)

@@ -23,14 +23,14 @@ const PAIR_LEN: u64 = 8;
 /// In the header: generation, and the client that may write.
 const OWNER_AT: u64 = 16;
 
-/// Who may write, and how often that has changed.
+/// The connection that may write, and how often that has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
     pub(super) client: u64,
     pub(super) generation: u32,
 }
 
-/// A file that nobody else serves meanwhile.
+/// A file that no other daemon serves meanwhile.
 struct Locked(File);
 
 impl Locked {
@@ -107,18 +107,19 @@ impl Files {
     /// Opens a volume. A file that is not there is made with `size` bytes; one without checksums gets them now, which
     /// reads all of it. The error is a sentence.
     pub(super) fn open(path: &Path, size: Option<u64>, read_only: bool) -> Result<Files, String> {
-        let said = |what: &str, e: io::Error| format!("cannot {what} {}: {e}", path.display());
+        let with_context = |what: &str, e: io::Error| format!("cannot {what} {}: {e}", path.display());
         let opened = OpenOptions::new().read(true).write(!read_only).open(path);
         let (data, empty) = match (opened, size) {
             (Err(e), Some(size)) if e.kind() == io::ErrorKind::NotFound && !read_only => {
-                (make(path, size).map_err(|e| said("make", e))?, true)
+                (make(path, size).map_err(|e| with_context("make", e))?, true)
             }
-            (opened, _) => (opened.map_err(|e| said("open", e))?, false),
+            (opened, _) => (opened.map_err(|e| with_context("open", e))?, false),
         };
         let data =
             Locked::new(data, read_only).ok_or_else(|| format!("{} is served by another daemon", path.display()))?;
-        // Block devices say their length so, too.
-        let len = rustix::fs::seek(&*data, rustix::fs::SeekFrom::End(0)).map_err(|e| said("measure", e.into()))?;
+        // This gives the length of a block device, too.
+        let len =
+            rustix::fs::seek(&*data, rustix::fs::SeekFrom::End(0)).map_err(|e| with_context("measure", e.into()))?;
         let blocks = len / BLOCK_LEN as u64;
         if blocks == 0 || len % BLOCK_LEN as u64 != 0 {
             return Err(format!("{} has {len} bytes, which are no whole blocks of 4096", path.display()));
@@ -128,10 +129,10 @@ impl Files {
         let (sums, fresh) = open_sums(Path::new(&beside), blocks, read_only)?;
         let files = Files { data, sums, blocks };
         if fresh {
-            files.adopt(if empty { 0 } else { blocks }).map_err(|e| said("read", e))?;
+            files.adopt(if empty { 0 } else { blocks }).map_err(|e| with_context("read", e))?;
         }
         // Without its directory's entries, a durable file is not found again.
-        sync_directory(path).map_err(|e| said("keep", e))?;
+        sync_directory(path).map_err(|e| with_context("keep", e))?;
         Ok(files)
     }
 
@@ -152,7 +153,7 @@ impl Files {
         self.sums.sync_data()
     }
 
-    /// Who may write.
+    /// The connection that may write.
     pub(super) fn owner(&self) -> io::Result<Owner> {
         let mut bytes = [0; 12];
         self.sums.read_exact_at(&mut bytes, OWNER_AT)?;
@@ -259,13 +260,15 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 /// The file of checksums, and whether it is new or was never whole. The error is a sentence.
 fn open_sums(path: &Path, blocks: u64, read_only: bool) -> Result<(File, bool), String> {
-    let said = |e: io::Error| format!("cannot use the checksums in {}: {e}", path.display());
+    let with_context = |e: io::Error| format!("cannot use the checksums in {}: {e}", path.display());
     let mut header = [0; 16];
     let mut is_whole = |sums: &File| sums.read_exact_at(&mut header, 0).is_ok() && header[..8] == MAGIC[..];
-    let kept = File::open(path).ok().filter(|sums| read_only && is_whole(sums));
-    let sums = match kept {
-        Some(kept) => kept,
-        None => OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(said)?,
+    let existing = File::open(path).ok().filter(|sums| read_only && is_whole(sums));
+    let sums = match existing {
+        Some(existing) => existing,
+        None => {
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(with_context)?
+        }
     };
     let whole = is_whole(&sums);
     // One that was cut while it was made begins with zeros.
@@ -276,7 +279,7 @@ fn open_sums(path: &Path, blocks: u64, read_only: bool) -> Result<(File, bool), 
         return Err(format!("{} belongs to a volume of another length: remove it to compute it anew", path.display()));
     }
     if !whole {
-        sums.set_len(0).and_then(|()| sums.set_len(SUMS_AT + blocks * PAIR_LEN)).map_err(said)?;
+        sums.set_len(0).and_then(|()| sums.set_len(SUMS_AT + blocks * PAIR_LEN)).map_err(with_context)?;
     }
     Ok((sums, !whole))
 }

@@ -20,7 +20,7 @@ const OPT_ABORT: u32 = 2;
 const OPT_LIST: u32 = 3;
 const OPT_INFO: u32 = 6;
 const OPT_GO: u32 = 7;
-/// Longest data of an option that is looked at.
+/// Longest data of an option that is read.
 const MOST_OPTION: u32 = 8192;
 
 const REP_ACK: u32 = 1;
@@ -43,7 +43,7 @@ const CAN_MULTI_CONN: u16 = 256;
 pub(super) const MOST: u32 = 32 << 20;
 const PREFERRED: u32 = 4096;
 
-/// What is exported.
+/// Export of a volume: name, size and rights.
 #[derive(Debug, Clone)]
 pub(super) struct Export {
     pub(super) name: String,
@@ -77,7 +77,7 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Negotiates. True where transmission begins, false where the client goes.
+/// Negotiates. True where transmission begins, false where the client closes the connection.
 pub(super) fn negotiate(stream: &mut (impl Read + Write), export: &Export) -> io::Result<bool> {
     stream
         .write_all(&[&INIT_MAGIC.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &HANDSHAKE.to_be_bytes()].concat())?;
@@ -155,7 +155,7 @@ fn info(stream: &mut impl Write, option: u32, data: &[u8], export: &Export) -> i
     reply(stream, option, REP_ACK, &[]).map(|()| true)
 }
 
-/// What a request asks for.
+/// Command of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     Read,

@@ -31,10 +31,10 @@ impl BlockPlaces {
     /// sockets are.
     pub(crate) fn seat_of(&self, message: &[u8], uid: u32) -> Result<(Box<dyn Seat>, String), Failure> {
         let hello: Hello = hello(message, version(message, "volume_version"), VERSION)?;
-        let asked = |place: &&BlockPlace| {
+        let matches = |place: &&BlockPlace| {
             place.section.volume == hello.volume && hello.host.as_ref().is_none_or(|host| *host == place.section.host)
         };
-        let place = self.blocks.iter().find(asked).ok_or_else(|| {
+        let place = self.blocks.iter().find(matches).ok_or_else(|| {
             let volume = printable(&hello.volume);
             (libc::ENODEV, format!("no host uses a volume `{volume}`: its configuration has [[block]] sections"))
         })?;
@@ -70,11 +70,11 @@ impl Seat for VolumeSeat {
             View::Ended(status) => return Err((libc::EIO, format!("{} refuses it: {status}", section.server))),
         };
         let Some(bytes) = size_of(blocks) else {
-            return Err((libc::EIO, format!("{} says that it has {blocks} blocks", section.server)));
+            return Err((libc::EIO, format!("{} reports {blocks} blocks", section.server)));
         };
         let id = self.place.programs.attach(domain, queues).map_err(|why| (libc::EAGAIN, why))?;
         self.id = Some(id);
-        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        // Edge-triggered, so the eventfd needs no read: each ring wakes once.
         let watching = self.place.handle.ask(move |path| {
             watch(&path.epoll, watched.as_fd(), epoll::EventFlags::ET).map(|()| watched).map_err(|e| e.to_string())
         });

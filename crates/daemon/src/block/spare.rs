@@ -3,11 +3,11 @@ use solar::BLOCK_LEN;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Blocks that are kept, of all volumes of a host: as many as a client may have outstanding.
+/// Most spare blocks, of all volumes of a host: as many as a client may have outstanding.
 const MOST_BLOCKS: usize = 1024;
-/// Buffers that are kept, of a connection.
+/// Most spare buffers of a connection.
 const MOST_BUFFERS: usize = 64;
-/// A longer buffer is not kept.
+/// A longer buffer is freed.
 const LONGEST: usize = 64 << 10;
 
 /// Blocks that were read from a volume. Each is free again once its client has acknowledged it.
@@ -15,14 +15,14 @@ const LONGEST: usize = 64 << 10;
 pub(super) struct SpareBlocks(VecDeque<Arc<[u8; BLOCK_LEN]>>);
 
 impl SpareBlocks {
-    /// A block that nobody else has, with any bytes.
+    /// A block without other references, with any bytes.
     pub(super) fn take(&mut self) -> Arc<[u8; BLOCK_LEN]> {
         // They are given in turn. Where the first one is still in use, so are probably the others.
         let first = self.0.pop_front().filter(|first| Arc::strong_count(first) == 1);
         first.unwrap_or_else(|| Arc::new([0; BLOCK_LEN]))
     }
 
-    /// It is taken again when nobody has it any more.
+    /// It is taken again when no reference to it is left.
     pub(super) fn keep(&mut self, block: Arc<[u8; BLOCK_LEN]>) {
         if self.0.len() < MOST_BLOCKS {
             self.0.push_back(block);
@@ -75,6 +75,6 @@ mod tests {
         spare.keep(vec![7; 4096]);
         assert_eq!(spare.take(8192).len(), 8192);
         spare.keep(vec![7; LONGEST + 1]);
-        assert_eq!(spare.take(1), [0], "that one was not kept");
+        assert_eq!(spare.take(1), [0], "that one was freed");
     }
 }

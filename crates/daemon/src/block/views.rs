@@ -45,7 +45,7 @@ pub(crate) struct BlockPlaces {
     pub(super) blocks: Vec<BlockPlace>,
 }
 
-/// What a host's transports say that are of this type.
+/// Reports of a host's transports of this type.
 fn reports<T: 'static>(handle: &Handle, index: usize) -> Result<Vec<T>, String> {
     let all: Vec<Report> = handle.ask(move |path| path.hosts[index].host.reports())?;
     Ok(all.into_iter().filter_map(|report| report.downcast().ok()).map(|report| *report).collect())
@@ -79,9 +79,9 @@ impl BlockPlaces {
             }
         }
         for place in &self.blocks {
-            if let Some(report) = place.look()? {
-                let said = |sentence: String| trouble(&place.section.host, &place.section.volume, &sentence);
-                troubles.extend(place.sentences(&report).into_iter().map(said));
+            if let Some(report) = place.read()? {
+                let with_context = |sentence: String| trouble(&place.section.host, &place.section.volume, &sentence);
+                troubles.extend(place.sentences(&report).into_iter().map(with_context));
             }
         }
         Ok(troubles)
@@ -146,15 +146,15 @@ fn paths(paths: &[PathReport], first_port: u16) -> Vec<Value> {
 }
 
 impl BlockPlace {
-    /// What the client of the volume says; `None` where the host is gone.
-    fn look(&self) -> Result<Option<ClientReport>, String> {
+    /// The report of the volume's client; `None` where the host is gone.
+    fn read(&self) -> Result<Option<ClientReport>, String> {
         let reports: Vec<ClientReport> = reports(&self.handle, self.index)?;
         Ok(reports.into_iter().find(|report| report.first_port == self.first_port))
     }
 
     fn json(&self) -> Result<Value, String> {
         let section = &self.section;
-        let Some(report) = self.look()? else { return Err(format!("block {}: its host is gone", section.volume)) };
+        let Some(report) = self.read()? else { return Err(format!("block {}: its host is gone", section.volume)) };
         let (state, bytes) = match report.view {
             View::Opening => ("opening".into(), None),
             View::Open { blocks } => ("open".into(), blocks.checked_mul(BLOCK_LEN as u64)),

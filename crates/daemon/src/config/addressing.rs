@@ -1,4 +1,4 @@
-//! That the addresses of a host can be used together: its own, those of its ports, its gateways.
+//! Checks of a host's addresses, which must go together: its own, those of its ports, its gateways.
 use super::{Config, HostSection, PortKind, PortSection};
 use std::collections::{BTreeSet, HashSet};
 use wire::{IpAddress, Prefix};
@@ -54,7 +54,7 @@ fn from_router(host: &HostSection) -> Result<(), String> {
     match host.ports.first() {
         Some(port) if port.kind == PortKind::Tap => Ok(()),
         Some(port) if port.kind == PortKind::Afxdp && port.exclusive == Some(true) => Ok(()),
-        _ => Err("ipv6.auto needs a first port that hears routers: of kind tap, or afxdp with exclusive = true".into()),
+        _ => Err("ipv6.auto needs a first port that routers reach: of kind tap, or afxdp with exclusive = true".into()),
     }
 }
 

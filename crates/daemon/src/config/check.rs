@@ -1,4 +1,4 @@
-//! Checks across keys: that the parts of a configuration fit together.
+//! Checks across keys: the parts of a configuration must fit together.
 use super::{Config, HostSection, PortKind, addressing};
 use engines::Backend;
 use std::collections::HashSet;
@@ -14,49 +14,51 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     for fabric in &config.fabrics {
         fabric.config.check().map_err(|sentence| format!("fabric {}: {sentence}", fabric.name))?;
         for uplink in &fabric.uplinks {
-            let said = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
-            uplink.plan().map_err(said)?;
+            let with_context = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
+            uplink.plan().map_err(with_context)?;
             if uplink.has_address() {
-                return Err(said("`address` and `prefix_len` are for ports of hosts: an uplink has none".into()));
+                return Err(with_context(
+                    "`address` and `prefix_len` are for ports of hosts: an uplink has none".into(),
+                ));
             }
             if uplink.kind == PortKind::Fabric {
-                return Err(said("a fabric is no uplink of a fabric; use tap or afxdp".into()));
+                return Err(with_context("a fabric is no uplink of a fabric; use tap or afxdp".into()));
             }
         }
     }
     let threads = config.service.thread.len().max(1);
     for host in &config.hosts {
-        let said = |sentence| format!("host {}: {sentence}", host.stack.name);
+        let with_context = |sentence| format!("host {}: {sentence}", host.stack.name);
         host.stack.validate()?;
         if !host.engine.has_mapping() && host.mapping != engines::Mapping::default() {
             let engine = host.engine.name();
-            return Err(said(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
+            return Err(with_context(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
         }
         if !host.engine.has_program() && host.stack.backend.kind != Backend::Native {
             let (backend, engine) = (host.stack.backend.kind.name(), host.engine.name());
-            return Err(said(format!(
+            return Err(with_context(format!(
                 "backend \"{backend}\" runs P4 programs, and engine {engine} has none: engine = \"laminar\""
             )));
         }
         if host.stack.backend.waveform.is_some() && host.stack.backend.kind != Backend::Rtl {
-            return Err(said("backend: only simulated RTL has a waveform: kind = \"rtl\"".into()));
+            return Err(with_context("backend: only simulated RTL has a waveform: kind = \"rtl\"".into()));
         }
-        host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
-        ports(host).map_err(said)?;
-        addressing::check(host).map_err(said)?;
+        host.mapping.check().map_err(|sentence| with_context(format!("mapping: {sentence}")))?;
+        ports(host).map_err(with_context)?;
+        addressing::check(host).map_err(with_context)?;
         if let Some(most) = host.engine.most_flows().filter(|most| host.stack.max_flows > *most) {
             let (engine, wanted) = (host.engine.name(), host.stack.max_flows);
-            return Err(said(format!(
+            return Err(with_context(format!(
                 "max_flows is {wanted}, and the {engine} engine holds {most} connections at most"
             )));
         }
         if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
-            return Err(said(
+            return Err(with_context(
                 "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
             ));
         }
         if host.stack.memory.heap_bytes > 0 && !host.engine.lands_directly() {
-            return Err(said(
+            return Err(with_context(
                 "memory.heap_bytes is for received bytes that land in programs' memory, which only zeronic and \
                  zeronic-laminar do: engine = \"zeronic\""
                     .into(),
@@ -64,10 +66,10 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         }
         let fabrics_of = host.ports.iter().filter_map(|port| port.fabric.as_deref());
         if let Some(name) = fabrics_of.into_iter().find(|name| !fabrics.contains(name)) {
-            return Err(said(format!("no fabric is called `{name}`")));
+            return Err(with_context(format!("no fabric is called `{name}`")));
         }
         if host.thread >= threads {
-            return Err(said(format!("thread is {}, and there are {threads} (counted from 0)", host.thread)));
+            return Err(with_context(format!("thread is {}, and there are {threads} (counted from 0)", host.thread)));
         }
     }
     crate::block::check(config)?;

@@ -1,5 +1,5 @@
 //! Checks of a configuration against the machine that it is for: users, groups, modules, cores. The start finds these
-//! by using them; `toed --check` looks beforehand.
+//! by using them; `toed --check` checks beforehand.
 use super::{Config, HostSection};
 use crate::access::Access;
 use crate::modules;
@@ -17,7 +17,7 @@ pub fn machine(config: &Config) -> Result<(), String> {
 }
 
 /// The cores of the data-path threads are there. The start asks for this, too: a thread that cannot stay where it was
-/// put is slow, and nobody would see why.
+/// put is slow, and nothing would show why.
 pub fn cores(config: &Config) -> Result<(), String> {
     let wanted = config.service.thread.iter().enumerate().filter_map(|(at, thread)| Some((at, thread.core?)));
     wanted
@@ -35,7 +35,7 @@ fn of_host(host: &HostSection) -> Result<(), String> {
 }
 
 fn core_is_there(core: usize) -> Result<(), String> {
-    let cores = sched_getaffinity(None).map_err(|e| format!("this process's cores cannot be asked for: {e}"))?;
+    let cores = sched_getaffinity(None).map_err(|e| format!("the cores of this process cannot be read: {e}"))?;
     let there: Vec<String> =
         (0..rustix::thread::CpuSet::MAX_CPU).filter(|at| cores.is_set(*at)).map(|at| at.to_string()).collect();
     if there.contains(&core.to_string()) {

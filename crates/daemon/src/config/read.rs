@@ -1,4 +1,4 @@
-//! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
+//! Parser of [`Config`]: every error names the line, and an unknown word the nearest known one.
 use super::{
     BlockSection, Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig,
     VolumeSection, check,
@@ -47,7 +47,7 @@ impl Fault {
     }
 }
 
-/// The message with the line it is about, where it does not say the key.
+/// The message with its line, where it does not name the key.
 fn named(message: String, line: &str) -> String {
     let key = line.split_once('=').map(|(key, _)| key.trim());
     match key.filter(|key| !key.is_empty() && !message.contains(&format!("`{key}`"))) {
@@ -63,20 +63,20 @@ fn sections(text: &str) -> Result<Config, Fault> {
     let fabrics = tables(&mut root, "fabric")?.into_iter().map(fabric).collect::<Result<_, _>>()?;
     let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<Vec<_>, _>>()?;
     let zeronic = |(section, at): Table<'_>| {
-        let written: WrittenZeronic = rest(section, at.clone(), &[])?;
+        let written: WrittenZeronic = remaining(section, at.clone(), &[])?;
         written.complete(&hosts).map_err(|sentence| Fault::new(sentence, at))
     };
     let zeronics = tables(&mut root, "zeronic")?.into_iter().map(zeronic).collect::<Result<_, _>>()?;
     let volumes = all::<VolumeSection>(&mut root, "volume")?;
     let blocks = all::<BlockSection>(&mut root, "block")?;
     misplaced(&root)?;
-    let service: ServiceConfig = rest(root, span, &["fabric", "host", "zeronic", "volume", "block"])?;
+    let service: ServiceConfig = remaining(root, span, &["fabric", "host", "zeronic", "volume", "block"])?;
     Ok(Config { service, fabrics, hosts, zeronics, volumes, blocks })
 }
 
 /// All sections of a name.
 fn all<T: DeserializeOwned>(root: &mut DeTable<'_>, name: &str) -> Result<Vec<T>, Fault> {
-    tables(root, name)?.into_iter().map(|(section, at)| rest(section, at, &[])).collect()
+    tables(root, name)?.into_iter().map(|(section, at)| remaining(section, at, &[])).collect()
 }
 
 /// Refuses a host's key above all sections.
@@ -93,7 +93,7 @@ fn misplaced(root: &DeTable<'_>) -> Result<(), Fault> {
     }
 }
 
-/// The keys of a section, as it says when it is notified of another one.
+/// The keys of a section, for the message about an unknown one.
 fn keys<T: DeserializeOwned>() -> Vec<String> {
     let unknown = DeTable::parse("'' = 0").and_then(|table| T::deserialize(Deserializer::from(table)));
     let refusal = unknown.map(|_| String::new()).unwrap_or_else(|error| error.message().into());
@@ -105,11 +105,11 @@ type Table<'a> = (DeTable<'a>, Range<usize>);
 fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
     let mut uplinks = Vec::new();
     for (uplink, at) in tables(&mut table, "uplink")? {
-        uplinks.push(rest::<PortSection>(uplink, at, &[])?);
+        uplinks.push(remaining::<PortSection>(uplink, at, &[])?);
     }
     let name = take(&mut table, "name")?;
-    // Keys first: who writes `nam` is notified of that.
-    let config = rest(table, span.clone(), &["name", "uplink"])?;
+    // Keys first: an error about `nam` is more use than one about a missing `name`.
+    let config = remaining(table, span.clone(), &["name", "uplink"])?;
     let name = name.ok_or_else(|| Fault::new("this fabric has no `name`".into(), span))?;
     Ok(FabricSection { name, uplinks, config })
 }
@@ -135,7 +135,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     let named = table.contains_key("name");
     let mut modules = Vec::new();
     for (module, at) in tables(&mut table, "module")? {
-        modules.push(rest::<ModuleSection>(module, at, &[])?);
+        modules.push(remaining::<ModuleSection>(module, at, &[])?);
     }
     let engine = take::<EngineKind>(&mut table, "engine")?.unwrap_or_default();
     let ports = ports(&mut table)?;
@@ -154,7 +154,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         rdma_paths: take(&mut table, "rdma_paths")?.unwrap_or_default(),
         rdma_payload: take(&mut table, "rdma_payload")?.unwrap_or_default(),
         rdma_congestion: take(&mut table, "rdma_congestion")?.unwrap_or_default(),
-        stack: rest(table, span.clone(), &HOST_KEYS)?,
+        stack: remaining(table, span.clone(), &HOST_KEYS)?,
     };
     if !named {
         return Err(Fault::new("this host has no `name`".into(), span));
@@ -166,12 +166,12 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     Ok(host)
 }
 
-/// The ports of a host: one section, or a list of them; a place in the first fabric where nothing is said.
+/// The ports of a host: one section, or a list of them; by default a place in the first fabric.
 fn ports(table: &mut DeTable<'_>) -> Result<Vec<PortSection>, Fault> {
     if !table.get("port").is_some_and(|value| matches!(value.get_ref(), DeValue::Array(_))) {
         return Ok(vec![take(table, "port")?.unwrap_or_default()]);
     }
-    tables(table, "port")?.into_iter().map(|(port, at)| rest(port, at, &[])).collect()
+    tables(table, "port")?.into_iter().map(|(port, at)| remaining(port, at, &[])).collect()
 }
 
 /// Takes an array of tables out.
@@ -203,8 +203,8 @@ fn take<T: DeserializeOwned>(table: &mut DeTable<'_>, key: &str) -> Result<Optio
     })
 }
 
-/// Reads what is left of a table; `others` are the keys that were taken out before.
-fn rest<'a, T: Deserialize<'a>>(table: DeTable<'a>, at: Range<usize>, others: &[&str]) -> Result<T, Fault> {
+/// Deserializes the rest of a table; `others` are the keys that were taken out before.
+fn remaining<'a, T: Deserialize<'a>>(table: DeTable<'a>, at: Range<usize>, others: &[&str]) -> Result<T, Fault> {
     let read = T::deserialize(Deserializer::from(Spanned::new(at.clone(), table)));
     read.map_err(|error| {
         let mut fault = fault(&error, others);
@@ -219,14 +219,14 @@ fn fault(error: &Error, others: &[&str]) -> Fault {
 
 /// Makes of "unknown field `x`, expected one of `a`, `b`" a sentence with the nearest word.
 fn explain(message: &str, others: &[&str]) -> String {
-    let (what, rest, others) = match message.strip_prefix("unknown field ") {
-        Some(rest) => ("unknown key", rest, others),
+    let (what, quoted, others) = match message.strip_prefix("unknown field ") {
+        Some(quoted) => ("unknown key", quoted, others),
         None => match message.strip_prefix("unknown variant ") {
-            Some(rest) => ("unknown value", rest, [].as_slice()),
+            Some(quoted) => ("unknown value", quoted, [].as_slice()),
             None => return message.trim_end().replace('\n', ": "),
         },
     };
-    let mut words = rest.split('`').skip(1).step_by(2);
+    let mut words = quoted.split('`').skip(1).step_by(2);
     let Some(unknown) = words.next() else { return message.into() };
     let known: Vec<&str> = words.chain(others.iter().copied()).collect();
     match nearest(unknown, &known) {

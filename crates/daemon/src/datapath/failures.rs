@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 impl DataPath {
     /// Reports once that a network is gone for good, and stops watching it: its descriptor would wake for ever. Without
-    /// its data-path a host cannot even say to its peers that connections are lost, so then the daemon ends.
+    /// its data-path a host cannot even reset its connections, so then the daemon ends.
     pub(super) fn note_failures(&mut self) {
         for seat in &mut self.hosts {
             if let Some(sentence) = seat.host.base().failure().filter(|_| !seat.engine_failed) {

@@ -1,4 +1,4 @@
-//! A data-path thread that hands its hosts over to another daemon, or goes on with another daemon's (docs/TAKEOVER.md).
+//! Handover of a data-path thread's hosts to another daemon, and from one (docs/TAKEOVER.md).
 use super::{DataPath, ThreadFabric, ThreadHost};
 use crate::takeover::Device;
 use crate::wake::watch;
@@ -95,7 +95,7 @@ impl DataPath {
         self.hosts.iter().map(|seat| Stopped::of(seat, now)).collect()
     }
 
-    /// Nobody took the hosts over.
+    /// No daemon took the hosts over.
     pub(crate) fn go_on(&mut self) {
         if std::mem::take(&mut self.paused) {
             let now = self.clock.now();

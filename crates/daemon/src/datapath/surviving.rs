@@ -18,8 +18,8 @@ impl DataPath {
     }
 
     /// Connections of a context go on that came back with its region. Returns those that do.
-    pub(crate) fn go_on_with(&mut self, host: usize, context: ContextId, kept: &[KeptConnection]) -> Vec<Slot> {
+    pub(crate) fn go_on_with(&mut self, host: usize, context: ContextId, survivors: &[KeptConnection]) -> Vec<Slot> {
         let Some((now, seat)) = self.seat(host) else { return Vec::new() };
-        seat.host.use_base(now, |tcp, net| tcp.go_on_with(net, context, kept))
+        seat.host.use_base(now, |tcp, net| tcp.go_on_with(net, context, survivors))
     }
 }

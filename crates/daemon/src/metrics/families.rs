@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// What a series says.
+/// What a series means.
 #[derive(Debug, Clone)]
 pub(super) enum Sample {
     Counter(f64),

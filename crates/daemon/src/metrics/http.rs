@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as serving one page takes (RFC 9110, RFC 9112): one request a connection, one after the other,
+//! HTTP/1.1 server of one page (RFC 9110, RFC 9112): one request a connection, one after the other,
 //! each within limits of size and time. The parser is a crate's.
 use super::text::{self, Format};
 use std::io::{self, Read, Write};
@@ -15,11 +15,11 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves for as long as the process lives. `page` makes the page, or says in a sentence why it cannot.
+/// Serves for as long as the process lives. `page` makes the page, or fails with a sentence.
 pub(super) fn serve(listener: &TcpListener, page: impl Fn(Format) -> Result<String, String>) {
     loop {
         match listener.accept() {
-            // Who does not listen to the answer has no use for it.
+            // A client that does not read the answer has no use for it.
             Ok((stream, _)) => drop(answer(stream, &page)),
             // Out of descriptors: those of others may come free.
             Err(_) => thread::sleep(Duration::from_millis(100)),
@@ -36,7 +36,7 @@ fn answer(mut stream: TcpStream, page: impl Fn(Format) -> Result<String, String>
         },
         Head::Unknown => ("404 Not Found", PLAIN, "The metrics are at /metrics.".into(), false),
         Head::Method => ("405 Method Not Allowed", PLAIN, "Only GET and HEAD are answered.".into(), false),
-        Head::Bad => ("400 Bad Request", PLAIN, "This is no HTTP request that is understood here.".into(), false),
+        Head::Bad => ("400 Bad Request", PLAIN, "This server reads no such HTTP request.".into(), false),
     };
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
     let length = body.len();
@@ -110,7 +110,7 @@ fn parse(bytes: &[u8]) -> Option<Head> {
     }
 }
 
-/// OpenMetrics for those who ask for it, as Prometheus does (RFC 9110 section 12.5.1); others read the older format.
+/// OpenMetrics where the request accepts it, as Prometheus' does (RFC 9110 section 12.5.1); else the older format.
 fn format(fields: &[httparse::Header<'_>]) -> Format {
     let accept = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("accept"));
     let is_wanted = |value: &[u8]| String::from_utf8_lossy(value).to_ascii_lowercase().contains(OPENMETRICS);

@@ -32,7 +32,7 @@ pub(super) trait Maps: Send + Sync {
     fn faults(&self) -> Map<String, Value> {
         Map::new()
     }
-    /// What the kernel's own verifier says.
+    /// The kernel verifier's verdict.
     fn kernel(&self) -> Option<KernelVerdict> {
         None
     }
@@ -67,7 +67,7 @@ impl Content {
         self.maps.as_deref().ok_or_else(|| format!("module {} has no maps", self.source.name()))
     }
 
-    /// What the kernel's own verifier says of an object; nothing for a module that is built in.
+    /// The kernel verifier's verdict on an object; none for a module that is built in.
     pub(super) fn kernel(&self) -> Option<KernelVerdict> {
         self.maps.as_ref()?.kernel()
     }

@@ -21,7 +21,7 @@ pub(super) struct ProgramDevices {
 
 struct Device {
     queue: Arc<DmaQueue>,
-    /// Ends when nobody can serve the queue any more; then it is none.
+    /// Ends when no process can serve the queue any more; then it is none.
     socket: Option<OwnedFd>,
 }
 
@@ -59,7 +59,7 @@ impl ProgramDevices {
         device.is_none_or(|device| !device.queue.is_lost())
     }
 
-    /// Waits until the program says something, and gives up devices that nobody serves any more.
+    /// Waits until the program sends something, and gives up devices that no process serves any more.
     pub(super) fn wait(&mut self, socket: &OwnedFd) {
         while self.all.iter().any(|device| device.socket.is_some()) {
             let served: Vec<usize> = (0..self.all.len()).filter(|at| self.all[*at].socket.is_some()).collect();
@@ -76,7 +76,7 @@ impl ProgramDevices {
             let ended: Vec<usize> =
                 served.iter().zip(&fds[1..]).filter(|(_, fd)| !fd.revents().is_empty()).map(|(at, _)| *at).collect();
             for at in ended {
-                // A server has nothing to say here: whatever comes means that it is gone, or not to be believed.
+                // A server sends nothing here: whatever comes means that it is gone, or breaks the protocol.
                 self.all[at].socket = None;
                 self.all[at].queue.abandon();
             }

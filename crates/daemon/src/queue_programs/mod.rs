@@ -87,7 +87,7 @@ impl QueuePrograms {
         self.alive.count.load(Relaxed)
     }
 
-    /// A program has said hello: starts its service thread, or refuses it with a sentence.
+    /// Takes a program's hello: starts its service thread, or refuses it with a sentence.
     pub(crate) fn start(&self, socket: OwnedFd, message: &[u8]) {
         let socket = Arc::new(socket);
         let refused = Arc::clone(&socket);
@@ -108,8 +108,8 @@ impl QueuePrograms {
     }
 
     fn seat_of(&self, socket: &OwnedFd, message: &[u8]) -> Result<(Box<dyn Seat>, Who), Failure> {
-        let peer =
-            handover::credentials(socket.as_fd()).map_err(|e| (libc::EACCES, format!("cannot see who asks: {e}")))?;
+        let peer = handover::credentials(socket.as_fd())
+            .map_err(|e| (libc::EACCES, format!("the credentials of the peer cannot be read: {e}")))?;
         let (pid, uid) = (peer.pid.unsigned_abs(), peer.uid);
         let (seat, command) = if block::is_hello(message) {
             self.blocks.seat_of(message, uid)?

@@ -1,4 +1,4 @@
-//! What a place for programs with queues is: a ZeroNIC host, or a volume.
+//! Seat: a place for programs with queues, at a ZeroNIC host or a volume.
 use crate::domains::Domains;
 use context::ProgramQueues;
 use context::comm::Answer;
@@ -26,7 +26,7 @@ pub(crate) trait Seat: Send {
     /// The program, whose memory is in this domain, has the place from now on; `watched` is the eventfd that it rings.
     /// Returns the answer to its first message.
     fn attach(&mut self, who: Who, domain: Domain, queues: ProgramQueues, watched: OwnedFd) -> Result<Answer, Failure>;
-    /// It is gone: afterwards nobody uses its queues, or begins to use its memory.
+    /// It is gone: afterwards nothing uses its queues, or begins to use its memory.
     fn detach(&mut self);
     /// How long a copy by a device may take, nanoseconds; `None` where there are no devices.
     fn device_timeout(&self) -> Option<u64> {
@@ -34,7 +34,7 @@ pub(crate) trait Seat: Send {
     }
 }
 
-/// The first message of a library of this version: of one of another, only that is understood.
+/// The first message of a library of this version: of one of another, only that is read.
 pub(crate) fn hello<T: DeserializeOwned>(message: &[u8], version: Option<u32>, ours: u32) -> Result<T, Failure> {
     let invalid = |sentence: String| (libc::EPROTO, sentence);
     if version != Some(ours) {

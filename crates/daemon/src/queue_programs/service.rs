@@ -1,5 +1,5 @@
 //! The service thread of one program that uses queues: it attaches the program, registers its memory, and removes what
-//! it had when its socket ends. What waits for the program (looking at descriptors) happens here.
+//! it had when its socket ends. What waits for the program (reading descriptors) happens here.
 use super::devices::ProgramDevices;
 use super::seat::{Failure, Seat, Who};
 use context::ProgramQueues;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at an access that is still under way.
+/// Between two polls of an access that is still under way.
 const BREATH: Duration = Duration::from_micros(50);
 
 /// Serves a program until its socket ends.

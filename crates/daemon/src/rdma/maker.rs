@@ -1,4 +1,4 @@
-//! Makes the RDMA devices of a daemon's hosts.
+//! Construction of the RDMA devices of a daemon's hosts.
 use super::device_record::RdmaPlace;
 use super::users::RdmaUsers;
 use crate::config::HostSection;
@@ -13,7 +13,7 @@ use wire::Mac;
 
 /// Name of a host's RDMA device: a program sees that of one host only.
 const NAME: &str = "toe0";
-/// What the device says of its speed, Gbit/s. Congestion control begins with it, where the port has no limit.
+/// The speed that the device reports, Gbit/s. Congestion control begins with it, where the port has no limit.
 const SPEED: u32 = 100;
 /// Programs of a device at once.
 const PROGRAMS: u32 = 128;
@@ -65,7 +65,7 @@ pub(crate) struct RdmaMaker {
 }
 
 impl RdmaMaker {
-    /// Gives a host its device, where its configuration says so; `line_rate`: bits a second of its port, where that has
+    /// Gives a host its device, where its configuration has one; `line_rate`: bits a second of its port, where that has
     /// a limit. The error is a sentence.
     pub(crate) fn place(
         &mut self,

@@ -1,4 +1,4 @@
-//! RDMA programs (docs/RDMA.md): who may attach, a service thread for each, and the device's seat on the data-path
+//! RDMA programs (docs/RDMA.md): the right to attach, a service thread for each, and the device's seat on the data-path
 //! thread.
 mod congestion;
 mod device_record;

@@ -1,4 +1,4 @@
-//! How payload of queue pairs comes into frames, as the configuration names it.
+//! Payload transfer of queue pairs into frames, as the configuration names it.
 use rdma::TransmitPath;
 use serde::Deserialize;
 

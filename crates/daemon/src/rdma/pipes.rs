@@ -35,7 +35,7 @@ impl EventPipe for EventEnd {
 type PipeNumber = (u64, u64);
 
 /// The pipes of channels to which several devices may write. A program that has several devices has one pipe for the
-/// events of all, and names it by the read end, which nobody else has.
+/// events of all. It names it by the read end, which no other process has.
 #[derive(Default)]
 pub(crate) struct EventPipes(Mutex<HashMap<PipeNumber, Weak<EventEnd>>>);
 
@@ -73,7 +73,7 @@ mod tests {
             assert!(Arc::ptr_eq(&found, end));
         }
         let (_strange, read) = EventEnd::pair().unwrap();
-        assert!(pipes.find(&read).is_none(), "nobody's");
+        assert!(pipes.find(&read).is_none(), "without an owner");
         let (end, read) = ends.into_iter().next().unwrap();
         drop(end);
         assert!(pipes.find(&read).is_none(), "its channels are gone");

@@ -1,4 +1,4 @@
-//! The main thread's list of RDMA programs: it starts a service thread for each, and is notified when one has ended.
+//! List of RDMA programs, of the main thread: it starts a service thread for each, and is notified of its end.
 use super::device_record::RdmaPlace;
 use super::host_device::DeviceAt;
 use super::pipes::EventPipes;
@@ -88,7 +88,7 @@ impl Programs {
         }
     }
 
-    /// A program has said hello: starts its service thread, or refuses it with a sentence.
+    /// Takes a program's hello: starts its service thread, or refuses it with a sentence.
     pub(crate) fn start(&mut self, socket: OwnedFd, message: &[u8], places: Places<'_>) {
         let socket = Arc::new(socket);
         let pipes = Arc::clone(&self.pipes);
@@ -141,7 +141,8 @@ fn newcomer(
     pipes: Arc<EventPipes>,
 ) -> Result<Newcomer, String> {
     let hello = hello(message)?;
-    let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
+    let peer = handover::credentials(socket.as_fd())
+        .map_err(|e| format!("the credentials of the peer cannot be read: {e}"))?;
     let mut choices = choices(socket, hello.host.as_deref(), peer.uid, places)?;
     let at = match &hello.device {
         None => 0,
@@ -206,7 +207,10 @@ fn of_zeronic(socket: &OwnedFd, uid: u32, place: &ZeronicPlace) -> Result<Choice
 
 fn short_of_memory() -> Result<(), String> {
     match reserve::is_short() {
-        true => Err("the daemon gets no more memory: it serves who is there, and nobody new until it gets some".into()),
+        true => {
+            Err("the daemon gets no more memory: it serves the attached programs, and no new one until it gets some"
+                .into())
+        }
         false => Ok(()),
     }
 }
@@ -216,7 +220,7 @@ fn hello(message: &[u8]) -> Result<Hello, String> {
     let version = version(message, "verbs").ok_or_else(strange)?;
     if version != verbs::VERSION {
         return Err(format!(
-            "the verbs library speaks version {version} and the daemon version {}: use the libibverbs.so.1 that came \
+            "the verbs library has version {version} and the daemon version {}: use the libibverbs.so.1 that came \
              with this daemon, or start a daemon of the library's version",
             verbs::VERSION
         ));

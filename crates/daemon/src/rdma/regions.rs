@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Between two looks at an access that is still under way.
+/// Between two polls of an access that is still under way.
 const BREATH: Duration = Duration::from_micros(50);
 
 /// The memory of a program.

@@ -1,6 +1,6 @@
 //! The service thread of one program: it attaches the program, carries out its control requests one after the other,
-//! and removes what it had when its socket ends. What waits for the program (looking at descriptors, closing them)
-//! happens here, and makes nobody else wait.
+//! and removes what it had when its socket ends. What waits for the program (reading descriptors, closing them)
+//! happens here, and holds nothing else up.
 use super::device_record::RdmaPlace;
 use super::host_device::DeviceAt;
 use super::pipes::{EventEnd, EventPipes};
@@ -32,13 +32,13 @@ const SENDS: u32 = 4096;
 const FIRST_NOTICE: u8 = 1;
 /// How long the next hop of a path may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two looks whether it has, at first and at most.
-const FIRST_LOOK: Duration = Duration::from_micros(100);
-const LAST_LOOK: Duration = Duration::from_millis(10);
-/// Looks, one each [`FIRST_LOOK`], until what was posted is sent.
-const LOOKS_AT_POSTED: u32 = 50;
+/// Between two polls for its answer, at first and at most.
+const FIRST_POLL: Duration = Duration::from_micros(100);
+const LAST_POLL: Duration = Duration::from_millis(10);
+/// Polls, one each [`FIRST_POLL`], until what was posted is sent.
+const POLLS_OF_POSTED: u32 = 50;
 
-/// A program that has said hello, and may attach.
+/// A program whose hello was accepted.
 pub(super) struct Newcomer {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) peer: Credentials,
@@ -249,7 +249,7 @@ impl Service {
 
     fn register(&mut self, region: &NewRegion<'_>, named: u64) -> Result<Answer, Failure> {
         let key = self.regions.register(&mut self.objects, region)?;
-        // Nobody has the key yet, so nobody uses the region by the other addresses.
+        // The key is not given out yet, so nothing uses the region by the other addresses.
         if named != region.description.address {
             self.at.ask(move |device, id| device.name_region(id, key, named))??;
             self.named.insert(key);
@@ -493,31 +493,31 @@ impl Service {
     /// Waits until the datagrams that were posted before are sent: programs destroy what they name right afterwards.
     /// Those whose next hop does not answer are not waited for.
     fn send_datagrams(&self) -> Result<(), Failure> {
-        for _ in 0..LOOKS_AT_POSTED {
+        for _ in 0..POLLS_OF_POSTED {
             if !self.at.ask(|device, id| device.has_datagrams(id))?? {
                 break;
             }
-            sleep(FIRST_LOOK);
+            sleep(FIRST_POLL);
         }
         Ok(())
     }
 
-    /// Waits for one turn of a queue pair that is to be destroyed, where something that was posted needs it.
+    /// Waits for one quantum of a queue pair that is to be destroyed, where something that was posted needs it.
     fn send_posted(&self, qp: QpNumber) -> Result<(), Failure> {
-        let mut waits = self.at.ask(move |device, id| device.await_turn(id, qp))??;
-        for _ in 0..LOOKS_AT_POSTED {
+        let mut waits = self.at.ask(move |device, id| device.await_quantum(id, qp))??;
+        for _ in 0..POLLS_OF_POSTED {
             if !waits {
                 break;
             }
-            sleep(FIRST_LOOK);
-            waits = self.at.ask(move |device, id| device.awaits_turn(id, qp))??;
+            sleep(FIRST_POLL);
+            waits = self.at.ask(move |device, id| device.awaits_quantum(id, qp))??;
         }
         Ok(())
     }
 
     /// Waits until the next hop of a path has answered, as verbs on Ethernet do.
     fn reach(&self, vector: AddressVector) -> Result<(), Failure> {
-        let (begin, mut pause) = (Instant::now(), FIRST_LOOK);
+        let (begin, mut pause) = (Instant::now(), FIRST_POLL);
         let reached = loop {
             match self.at.ask(move |device, id| device.reach(id, Some(&vector)))?? {
                 Reach::Known => break Ok(()),
@@ -527,7 +527,7 @@ impl Service {
                 }
                 Reach::Asked => sleep(pause),
             }
-            pause = (pause * 2).min(LAST_LOOK);
+            pause = (pause * 2).min(LAST_POLL);
         };
         if reached.is_err() {
             self.at.ask(|device, id| device.reach(id, None))??;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RdmaUsers {
-    /// Nobody's: the host has none.
+    /// No user's: the host has none.
     Off,
     /// The daemon's own user's.
     Own,

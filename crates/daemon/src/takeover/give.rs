@@ -1,5 +1,5 @@
-//! The old daemon's side. Whatever goes wrong until the new one has said that it goes on, this one goes on.
-use super::{Device, Line, Owner, Word, in_memory, strange};
+//! Takeover, the old daemon's side. Whatever fails before the new one's `Taken`, this one goes on.
+use super::{Device, Line, Message, Owner, in_memory, strange};
 use crate::build::HostPlace;
 use crate::clock::Clock;
 use crate::datapath::{Handle, Stopped};
@@ -19,13 +19,13 @@ pub(crate) struct Giving<'a> {
 /// Hands everything over. The error is a sentence; then everything is as it was.
 pub(crate) fn give(giving: &Giving<'_>, socket: OwnedFd, clock: Clock) -> Result<(), String> {
     let line = Line::new(socket)?;
-    let begun = prepare(giving, &line, clock).and_then(|()| match line.hear()?.0 {
-        Word::Stop => Ok(()),
+    let begun = prepare(giving, &line, clock).and_then(|()| match line.recv()?.0 {
+        Message::Stop => Ok(()),
         _ => Err(strange()),
     });
     let done = begun.and_then(|()| {
-        let given = stop_and_send(giving, &line).and_then(|()| match line.hear()?.0 {
-            Word::Taken => Ok(()),
+        let given = stop_and_send(giving, &line).and_then(|()| match line.recv()?.0 {
+            Message::Taken => Ok(()),
             _ => Err(strange()),
         });
         if given.is_err() {
@@ -37,7 +37,7 @@ pub(crate) fn give(giving: &Giving<'_>, socket: OwnedFd, clock: Clock) -> Result
     });
     if let Err(sentence) = &done {
         // It may be gone: then it needs no reason.
-        let _ = line.say(&Word::Refused(sentence.clone()), &[]);
+        let _ = line.send(&Message::Refused(sentence.clone()), &[]);
     }
     done
 }
@@ -58,10 +58,10 @@ fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String>
         devices.into_iter().enumerate().map(move |(at, device)| device.map(|device| (owner.clone(), at, device)))
     });
     let devices: Vec<(Owner, usize, Device)> = places.flatten().collect();
-    line.say(&Word::Ready { now: clock.now(), origin: clock.origin(), devices: devices.len() }, &[])?;
+    line.send(&Message::Ready { now: clock.now(), origin: clock.origin(), devices: devices.len() }, &[])?;
     devices.into_iter().try_for_each(|(owner, at, Device { name, mac, descriptors })| {
         let fds: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        line.say(&Word::Device { owner, at, name, mac }, &fds)
+        line.send(&Message::Device { owner, at, name, mac }, &fds)
     })
 }
 
@@ -84,13 +84,13 @@ fn stop_and_send(giving: &Giving<'_>, line: &Line) -> Result<(), String> {
     let region = in_memory(&text)?;
     let contexts = hosts.iter().map(|(_, stopped)| stopped.descriptors.len()).sum();
     let [attach, management] = giving.listeners;
-    line.say(&Word::Stopped { bytes: text.len(), contexts }, &[region.fd(), attach, management])?;
+    line.send(&Message::Stopped { bytes: text.len(), contexts }, &[region.fd(), attach, management])?;
     for (place, stopped) in hosts {
         for (context, own) in &stopped.descriptors {
             let peer = (giving.peer)(place, *context);
             let fds: Vec<BorrowedFd<'_>> = own.iter().chain(&peer).map(|fd| fd.as_fd()).collect();
-            let word = Word::Context { host: place.config.stack.name.clone(), context: context.0 };
-            line.say(&word, &fds)?;
+            let word = Message::Context { host: place.config.stack.name.clone(), context: context.0 };
+            line.send(&word, &fds)?;
         }
     }
     Ok(())

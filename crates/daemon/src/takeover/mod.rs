@@ -1,5 +1,5 @@
 //! `toed --takeover`: a new daemon goes on with the hosts of the one that runs, connections and all. docs/TAKEOVER.md
-//! is the page; here is what the two say to each other, over a connection to the attach socket.
+//! is the page; here are the messages between the two, over a connection to the attach socket.
 mod give;
 mod take;
 
@@ -33,16 +33,16 @@ pub(crate) struct Wish {
 
 /// What follows. Where descriptors come with a message, they are named.
 #[derive(Debug, Serialize, Deserialize)]
-enum Word {
+enum Message {
     /// Old: it can be taken over; its clock, and the 0 of that on the system's monotonic clock. So many
-    /// [`Word::Device`] follow.
+    /// [`Message::Device`] follow.
     Ready { now: Nanos, origin: Nanos, devices: usize },
     /// Old: a device, with its descriptors: whose, and which of its ports or uplinks it is.
     Device { owner: Owner, at: usize, name: String, mac: Mac },
     /// New: it has made everything; stop now.
     Stop,
     /// Old: it has stopped. With the states of its hosts, of so many bytes, and its two listening sockets. So many
-    /// [`Word::Context`] follow.
+    /// [`Message::Context`] follow.
     Stopped { bytes: usize, contexts: usize },
     /// Old: a context, with region, both doorbells, and the connection to its process where that lives.
     Context { host: String, context: u32 },
@@ -52,7 +52,7 @@ enum Word {
     Refused(String),
 }
 
-/// Who has a device.
+/// The owner of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Owner {
     /// A host: it is one of its ports.
@@ -98,19 +98,19 @@ impl Line {
         Ok(Line(socket))
     }
 
-    fn say(&self, word: &Word, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
+    fn send(&self, word: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
         let text = serde_json::to_vec(word).map_err(|e| e.to_string())?;
         handover::send(self.0.as_fd(), &text, fds).map_err(|e| format!("the other daemon is gone: {e}"))
     }
 
-    fn hear(&self) -> Result<(Word, Vec<OwnedFd>), String> {
+    fn recv(&self) -> Result<(Message, Vec<OwnedFd>), String> {
         let silent = |e: std::io::Error| format!("the other daemon does not answer: {e}");
         let (text, fds) = handover::recv(self.0.as_fd()).map_err(silent)?;
         if text.is_empty() {
             return Err("the other daemon is gone".into());
         }
         match read(&text)? {
-            Word::Refused(sentence) => Err(sentence),
+            Message::Refused(sentence) => Err(sentence),
             word => Ok((word, fds)),
         }
     }
@@ -119,16 +119,16 @@ impl Line {
 /// Refuses a daemon that may not take over, where it still listens.
 pub(crate) fn refuse(socket: &OwnedFd, sentence: String) {
     tracing::warn!("a takeover was refused: {sentence}");
-    let text = serde_json::to_vec(&Word::Refused(sentence)).unwrap_or_default();
+    let text = serde_json::to_vec(&Message::Refused(sentence)).unwrap_or_default();
     let _ = handover::send(socket.as_fd(), &text, &[]);
 }
 
 fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(text).map_err(|e| format!("the other daemon says what this one does not understand: {e}"))
+    serde_json::from_slice(text).map_err(|e| format!("the other daemon's message is not of this protocol: {e}"))
 }
 
 fn strange() -> String {
-    "the other daemon says something out of turn".into()
+    "the other daemon sent a message out of order".into()
 }
 
 /// A text of any length, in shared memory.

@@ -1,5 +1,5 @@
-//! The new daemon's side.
-use super::{AllDevices, Device, Line, VERSION, Wish, Word, from_memory, read, strange};
+//! Takeover, the new daemon's side.
+use super::{AllDevices, Device, Line, Message, VERSION, Wish, from_memory, read, strange};
 use crate::build::HostPlace;
 use crate::clock::Clock;
 use crate::datapath::DataPath;
@@ -43,11 +43,11 @@ impl Taking {
         let wish = serde_json::to_vec(&Wish { takeover: VERSION }).map_err(|e| e.to_string())?;
         handover::send(socket.as_fd(), &wish, &[]).map_err(|e| format!("the other daemon is gone: {e}"))?;
         let line = Line::new(socket)?;
-        let (Word::Ready { now, origin, devices: count }, _) = line.hear()? else { return Err(strange()) };
+        let (Message::Ready { now, origin, devices: count }, _) = line.recv()? else { return Err(strange()) };
         let clock = Clock::go_on(now, origin);
         let mut devices = AllDevices::new();
         for _ in 0..count {
-            let (Word::Device { owner, at, name, mac }, descriptors) = line.hear()? else { return Err(strange()) };
+            let (Message::Device { owner, at, name, mac }, descriptors) = line.recv()? else { return Err(strange()) };
             devices.entry(owner).or_default().insert(at, Device { name, mac, descriptors });
         }
         Ok(Taking { line, clock, devices })
@@ -63,20 +63,20 @@ impl Taking {
     pub(crate) fn finish(self, paths: &mut [DataPath], hosts: &[HostPlace]) -> Result<TakenHosts, String> {
         let done = self.stop_and_restore(paths, hosts);
         let word = match &done {
-            Ok(_) => Word::Taken,
-            Err(sentence) => Word::Refused(sentence.clone()),
+            Ok(_) => Message::Taken,
+            Err(sentence) => Message::Refused(sentence.clone()),
         };
-        self.line.say(&word, &[])?;
+        self.line.send(&word, &[])?;
         done
     }
 
     fn stop_and_restore(&self, paths: &mut [DataPath], hosts: &[HostPlace]) -> Result<TakenHosts, String> {
-        self.line.say(&Word::Stop, &[])?;
-        let (Word::Stopped { bytes, contexts: count }, fds) = self.line.hear()? else { return Err(strange()) };
+        self.line.send(&Message::Stop, &[])?;
+        let (Message::Stopped { bytes, contexts: count }, fds) = self.line.recv()? else { return Err(strange()) };
         let [states, attach, management] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| strange())?;
         let mut contexts = Contexts::new();
         for _ in 0..count {
-            let (Word::Context { host, context }, fds) = self.line.hear()? else { return Err(strange()) };
+            let (Message::Context { host, context }, fds) = self.line.recv()? else { return Err(strange()) };
             contexts.entry(host).or_default().push((ContextId(context), fds));
         }
         let states: Vec<HostState> = read(&from_memory(states, bytes)?)?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// Bits of the network part of an address, where it is not said.
+/// Bits of the network part of an address by default.
 const PREFIX_LEN: u8 = 24;
 
 /// Where a ZeroNIC host shares an address, its connections begin at these ports.
@@ -28,9 +28,9 @@ pub struct ZeronicSection {
     /// What decides on headers: a stream engine, or Linux' own TCP.
     pub transport: TransportKind,
     /// How its connections control congestion: `cubic`, `dctcp`, `timely` or `none`; Linux' TCP has the first two. As
-    /// the engine's hosts do, and Linux' TCP by `cubic`, where it is not said.
+    /// the engine's hosts do, and Linux' TCP by `cubic` by default.
     pub congestion: Option<CongestionName>,
-    /// The fabric; the first one where it is not said. Nothing where it shares a host's port.
+    /// The fabric; by default the first one. Nothing where it shares a host's port.
     pub fabric: Option<String>,
     /// Whose programs may use it.
     pub users: ZeronicUsers,
@@ -61,7 +61,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// With what is not said; a sentence where that cannot be.
+    /// With its defaults; a sentence where that cannot be.
     pub(crate) fn complete(self, hosts: &[HostSection]) -> Result<ZeronicSection, String> {
         match self.host.as_deref() {
             Some(name) => {
@@ -88,8 +88,8 @@ impl Written {
             ("fabric", self.fabric.is_some()),
             ("thread", self.thread.is_some()),
         ];
-        let (stack, said) = (&host.stack, of_host.iter().find(|(_, is_said)| *is_said));
-        if let Some((key, _)) = said {
+        let (stack, conflict) = (&host.stack, of_host.iter().find(|(_, is_set)| *is_set));
+        if let Some((key, _)) = conflict {
             return Err(format!("this zeronic shares host `{}`, whose `{key}` it has: leave `{key}` out", stack.name));
         }
         let address = stack.address.as_v4();
@@ -149,27 +149,33 @@ fn device_timeout_ms() -> u32 {
 pub(crate) fn check(config: &Config, threads: usize) -> Result<(), String> {
     let (sections, fabrics) = (&config.zeronics, &config.fabrics);
     for (at, section) in sections.iter().enumerate() {
-        let said = |sentence: String| format!("zeronic {}: {sentence}", section.name);
+        let with_context = |sentence: String| format!("zeronic {}: {sentence}", section.name);
         let is_hosts = config.hosts.iter().any(|host| host.stack.name == section.name);
         if section.name.is_empty() || is_hosts || sections[..at].iter().any(|other| other.name == section.name) {
-            return Err(said("each needs a name of its own".into()));
+            return Err(with_context("each needs a name of its own".into()));
         }
         match &section.host {
             Some(name) => {
                 if sections[..at].iter().any(|other| other.host.as_ref() == Some(name)) {
-                    return Err(said(format!("another one shares host `{name}`")));
+                    return Err(with_context(format!("another one shares host `{name}`")));
                 }
                 let host = config.hosts.iter().find(|host| host.stack.name == *name);
-                host.map_or(Ok(()), may_be_shared).map_err(said)?;
+                host.map_or(Ok(()), may_be_shared).map_err(with_context)?;
             }
-            None => on_a_fabric(section, &sections[..at], fabrics).map_err(said)?,
+            None => on_a_fabric(section, &sections[..at], fabrics).map_err(with_context)?,
         }
         let linux = section.transport == TransportKind::Linux;
         if let Some(name) = section.congestion.filter(|of| linux && !["cubic", "dctcp"].contains(&of.name)) {
-            return Err(said(format!("Linux' TCP has no congestion control `{}`: cubic and dctcp are", name.name)));
+            return Err(with_context(format!(
+                "Linux' TCP has no congestion control `{}`: cubic and dctcp are",
+                name.name
+            )));
         }
         if section.thread >= threads {
-            return Err(said(format!("thread is {}, and there are {threads} (counted from 0)", section.thread)));
+            return Err(with_context(format!(
+                "thread is {}, and there are {threads} (counted from 0)",
+                section.thread
+            )));
         }
     }
     Ok(())

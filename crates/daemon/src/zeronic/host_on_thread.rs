@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use zeronic::{NewProgram, ProgramId, Programs, Transport};
 
-/// Rounds in which nothing was done, after which one in [`ROUNDS_A_LOOK`] looks for something to do.
+/// Rounds in which nothing was done, after which one in [`ROUNDS_A_POLL`] polls.
 const EMPTY_ROUNDS: u32 = 64;
-const ROUNDS_A_LOOK: u32 = 4;
+const ROUNDS_A_POLL: u32 = 4;
 
 /// The host, its port, and the doorbells of its programs.
 pub(crate) struct ThreadZeronic {
@@ -65,7 +65,7 @@ impl ThreadZeronic {
     /// A program comes; `bell` is the eventfd of its doorbell, which `set` watches from now on.
     pub(crate) fn attach(&mut self, set: &OwnedFd, program: NewProgram, bell: OwnedFd) -> Result<ProgramId, String> {
         let id = self.programs.attach(program)?;
-        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        // Edge-triggered, so the eventfd needs no read: each ring wakes once.
         if let Err(error) = watch(set, bell.as_fd(), epoll::EventFlags::ET) {
             self.programs.detach(id);
             return Err(format!("the daemon has no room for another doorbell: {error}"));
@@ -92,15 +92,15 @@ impl ThreadZeronic {
         self.programs.stack().with_device(now, ask)
     }
 
-    /// The host and its port, to look at.
+    /// The host and its port, for views.
     pub(crate) fn parts(&mut self) -> (&mut Programs<Below, Arc<MemoryTable>>, &dyn Port, &PortDrops) {
         (&mut self.programs, &*self.port, &self.drops)
     }
 
-    /// A round, in which so many bytes may go out. Where nothing was done for a while, only some rounds look: others
-    /// on this thread wait for each look.
+    /// A round, in which so many bytes may go out. Where nothing was done for a while, only some rounds poll: others
+    /// on this thread wait for each poll.
     pub(crate) fn round(&mut self, now: Nanos, bytes: usize) -> usize {
-        if self.empty_rounds <= EMPTY_ROUNDS || self.empty_rounds % ROUNDS_A_LOOK == 0 {
+        if self.empty_rounds <= EMPTY_ROUNDS || self.empty_rounds % ROUNDS_A_POLL == 0 {
             self.programs.stack().set_round_bytes(bytes);
             let done = self.programs.poll(now, &mut *self.port, &mut self.drops);
             if done > 0 {

@@ -1,4 +1,4 @@
-//! Makes a ZeroNIC host, and what the attach socket needs to know of it.
+//! Construction of a ZeroNIC host, and of what the attach socket needs of it.
 use super::config::{ZeronicSection, ZeronicUsers};
 use super::host_on_thread::ThreadZeronic;
 use super::kernel;
@@ -31,7 +31,7 @@ pub(crate) struct ZeronicPlace {
     pub(crate) table: Arc<MemoryTable>,
     /// Its RDMA device.
     pub(crate) rdma: RdmaPlace,
-    /// Who may attach to the host whose address it shares; everybody where it has its own.
+    /// Users who may attach to the host whose address it shares; all where it has its own.
     access: Access,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Arc<TcpPorts>,
     /// How that host reaches others.
     pub(crate) stack: HostConfig,
-    /// Who may attach to that host.
+    /// Users who may attach to that host.
     pub(crate) access: Access,
 }
 
@@ -148,7 +148,7 @@ fn over_shared(section: &ZeronicSection, shared: Shared, pool: &FramePool) -> Re
     Ok((transport, Box::new(port)))
 }
 
-/// A host of its own for a stream engine; `ways` has how it reaches others, as far as the section does not say it.
+/// A host of its own for a stream engine; `ways` has how it reaches others, as far as the section does not give it.
 fn over_engine(
     ways: HostConfig,
     section: &ZeronicSection,

@@ -10,7 +10,7 @@ use zeronic::{ConnectionView, Counters, ProgramView};
 /// Connections of a host in one answer.
 const CONNECTIONS: usize = 1000;
 
-/// Looked at on the data-path thread; JSON is made by who asks.
+/// Read on the data-path thread; the caller makes JSON of it.
 pub(crate) struct ZeronicView {
     programs: Vec<ProgramView>,
     /// Those that use verbs.
@@ -27,7 +27,7 @@ pub(crate) struct ZeronicView {
 
 impl ZeronicPlace {
     /// What is there now.
-    pub(crate) fn look(&self) -> Result<ZeronicView, String> {
+    pub(crate) fn read(&self) -> Result<ZeronicView, String> {
         let index = self.index;
         let seen = self.handle.ask(move |path| path.zeronics.get_mut(index).map(ZeronicView::of))?;
         seen.ok_or_else(|| "the ZeroNIC host is gone".to_string())

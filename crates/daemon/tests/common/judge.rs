@@ -1,4 +1,4 @@
-//! A judge of a volume: it writes and reads blocks at random places, and keeps which bytes each block may have.
+//! Checker of a volume: it writes and reads blocks at random places, and keeps which bytes each block may have.
 use crate::common::nbd::{Command, Nbd};
 use crate::common::store::{BLOCK, bytes};
 use std::collections::HashMap;

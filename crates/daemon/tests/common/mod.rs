@@ -118,7 +118,7 @@ fn directory(configuration: &str) -> PathBuf {
     directory
 }
 
-/// A configuration with which no daemon starts: its exit status and what it said.
+/// A configuration with which no daemon starts: its exit status and its standard error.
 pub(crate) fn refused(configuration: &str) -> (ExitStatus, String) {
     let directory = directory(configuration);
     let output = toed(&directory).output().unwrap();

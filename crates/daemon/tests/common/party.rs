@@ -94,7 +94,7 @@ impl Party {
         assert!(self.memory.bytes()[place * PLACE..][..sent.len()] == *sent);
     }
 
-    /// The next completion is that of a datagram in this place, which is this one, and says where it came from. Returns
+    /// The next completion is that of a datagram in this place, which is this one, and has its source. Returns
     /// the IPv4 header in front of it.
     pub(crate) fn got(&mut self, place: usize, sent: &[u8], from: u32) -> [u8; 20] {
         let completion = self.qp.cq.next();

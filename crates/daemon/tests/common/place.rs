@@ -22,7 +22,7 @@ pub(crate) struct Place {
     pub key: u32,
 }
 
-/// A first message, and what the daemon says to it.
+/// A first message, and the daemon's answer.
 fn greet(toed: &Toed, hello: &impl Serialize) -> (OwnedFd, Answer, Vec<OwnedFd>) {
     let socket = handover::connect(&toed.socket()).unwrap();
     handover::send(socket.as_fd(), &serde_json::to_vec(hello).unwrap(), &[]).unwrap();

@@ -72,9 +72,9 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
 /// Runs a program, which must succeed: what it printed.
 pub(crate) fn run(program: &mut Command) -> String {
     let output = program.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{program:?}: {said}{printed}");
+    assert!(output.status.success(), "{program:?}: {errors}{printed}");
     printed
 }
 

@@ -1,4 +1,4 @@
-//! A verbs library for tests: it speaks the protocol of `crates/verbs` directly.
+//! A verbs library for tests: it uses the protocol of `crates/verbs` directly.
 use context::queues::{AppQueues, daemon_bell};
 use memory::{Description, Key, Registrar, Rights};
 use shm::{Doorbell, PipeConsumer, PipeProducer, Region, handover};
@@ -278,7 +278,7 @@ impl Cq {
     }
 }
 
-/// Memory of the heap that others write while it is looked at.
+/// Memory of the heap that others write while it is read.
 pub(crate) struct Memory(Box<[AtomicU8]>);
 
 impl Memory {

@@ -1,4 +1,4 @@
-//! Two ZeroNIC hosts, `a` and `b`, over each transport.
+//! Fixture: two ZeroNIC hosts, `a` and `b`, over each transport.
 use port::{Netns, Tap, TapConfig};
 
 pub(crate) fn configuration(transport: &str, faults: &str) -> String {

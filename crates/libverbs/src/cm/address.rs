@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 /// EAFNOSUPPORT for others.
 ///
 /// # Safety
-/// The pointer is that of an address as long as its family says.
+/// The pointer is that of an address of its family's length.
 pub(crate) unsafe fn read(address: *const sockaddr) -> Result<SocketAddrV4> {
     if address.is_null() {
         return Err(libc::EINVAL);

@@ -204,7 +204,7 @@ unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut IbvContext
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_free_devices(list: *mut *mut IbvContext) {
     if !list.is_null() {
-        // SAFETY: made by `rdma_get_devices`: what was opened stays open, so it is as long as the first null says.
+        // SAFETY: made by `rdma_get_devices`: what was opened stays open, so it ends at the first null.
         unsafe {
             let len = (0..).take_while(|at| !(*list.add(*at)).is_null()).count() + 1;
             drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, len)));

@@ -13,7 +13,7 @@ use verbs::{QpKind, QpState};
 
 /// `RDMA_MAX_RESP_RES`, `RDMA_MAX_INIT_DEPTH`: as many as there may be.
 const AS_MANY: u8 = 0xff;
-/// Where the program says nothing.
+/// Defaults.
 const RETRIES: u8 = 7;
 /// `IBV_EVENT_COMM_EST`.
 const COMMUNICATION: c_int = 4;
@@ -38,7 +38,7 @@ struct Reads {
     depth: u8,
 }
 
-/// What the program says, where it says something; `most` is what there may be.
+/// The program's values, where it gives some; `most` is what there may be.
 ///
 /// # Safety
 /// The identifier is the program's; the parameters are, or null.
@@ -47,7 +47,7 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
     let (given, qp) = unsafe { (given.as_ref(), (*id).qp) };
     let Reads { resources, depth } = most;
     let of_limit = |wanted: u8, most: u8| if wanted == AS_MANY { most } else { wanted };
-    let mut told = match given {
+    let mut merged = match given {
         None => Parameters {
             responder_resources: resources,
             initiator_depth: depth,
@@ -71,11 +71,11 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
     if !qp.is_null() {
         // SAFETY: an identifier's queue pair is not destroyed before it.
         let of = unsafe { Qp::of(qp) };
-        (told.qp, told.srq) = (of.number, !of.made.srq.is_null());
+        (merged.qp, merged.srq) = (of.number, !of.made.srq.is_null());
     }
     // SAFETY: as the caller guarantees.
-    told.unreliable = unsafe { (*id).qp_type } == c_int::from(QpKind::Uc.code());
-    told
+    merged.unreliable = unsafe { (*id).qp_type } == c_int::from(QpKind::Uc.code());
+    merged
 }
 
 #[unsafe(no_mangle)]
@@ -104,8 +104,8 @@ unsafe fn accept(id: *mut RdmaCmId, given: *const RdmaConnParam) -> Result<()> {
         let DeviceIdentifier { service, number } = of.seat();
         let limit = service.attachment.device().limits.reads;
         let most = {
-            let told = &of.private().told;
-            Reads { resources: told.responder_resources.min(limit), depth: told.initiator_depth.min(limit) }
+            let peer = &of.private().peer_parameters;
+            Reads { resources: peer.responder_resources.min(limit), depth: peer.initiator_depth.min(limit) }
         };
         let parameters = parameters(id, given, most);
         let is_datagrams = of.is_datagrams();

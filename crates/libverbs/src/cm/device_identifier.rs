@@ -7,7 +7,7 @@ use verbs::Number;
 use verbs::connections::{Answer, Request, Space};
 use verbs::control::Answer as Control;
 
-/// How often a port that is free at all devices is looked for.
+/// Most attempts to find a port that is free at all devices.
 const TRIES: usize = 16;
 
 /// A device, and the number of an identifier there.
@@ -42,7 +42,7 @@ impl DeviceIdentifier {
     }
 }
 
-/// Seats that go again where they are not kept.
+/// Seats that are released unless they are taken over.
 struct Fresh(Vec<DeviceIdentifier>);
 
 impl Drop for Fresh {

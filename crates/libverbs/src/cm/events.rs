@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 }
 
 /// Waits for the next event of a channel, or not, as the program has set its descriptor. Where another thread destroys
-/// the channel meanwhile, it does not come back: as with the kernel's, who waits there is not woken. `rping` ends so.
+/// the channel meanwhile, it does not come back: as with the kernel's, a waiting thread is not woken. `rping` ends so.
 ///
 /// # Safety
 /// The channel is the program's.
@@ -149,20 +149,20 @@ fn requested(
         (*id).qp_type = of.public.qp_type;
         Id::of(id)
     };
-    made.private().told = parameters.clone();
+    made.private().peer_parameters = parameters.clone();
     // A listener that waits by itself gives connections that do so.
     // SAFETY: it was made just now.
     if of.private().waits && unsafe { lifetime::migrate(id, null_mut()) }.is_err() {
-        // SAFETY: the program does not know it.
+        // SAFETY: the program has no pointer to it.
         let _ = unsafe { lifetime::destroy(id) };
         return None;
     }
     of.events.got();
-    let told = match space {
+    let details = match space {
         Space::Connections => EventDetails::Connection(parameters),
         Space::Datagrams => EventDetails::Datagrams(parameters.data, 0, 0),
     };
-    let shape = Shape { kind: kind::CONNECT_REQUEST, status: 0, told };
+    let shape = Shape { kind: kind::CONNECT_REQUEST, status: 0, details };
     Some(held(id, listening, shape, remote_gid(made)))
 }
 
@@ -173,10 +173,10 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
         Happened::RouteResolved => Shape::of(kind::ROUTE_RESOLVED, 0),
         Happened::Replied(parameters) => replied(id, of, parameters),
         Happened::Established(parameters) => {
-            Shape { kind: kind::ESTABLISHED, status: 0, told: EventDetails::Connection(parameters) }
+            Shape { kind: kind::ESTABLISHED, status: 0, details: EventDetails::Connection(parameters) }
         }
         Happened::Found { qp, key, data } => {
-            Shape { kind: kind::ESTABLISHED, status: 0, told: EventDetails::Datagrams(data, qp, key) }
+            Shape { kind: kind::ESTABLISHED, status: 0, details: EventDetails::Datagrams(data, qp, key) }
         }
         Happened::TimedOut => {
             fail(of);
@@ -184,11 +184,11 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
         }
         Happened::Rejected { reason, data } => {
             fail(of);
-            let told = EventDetails::Connection(Parameters { data, ..Parameters::default() });
-            Shape { kind: kind::REJECTED, status: reason.into(), told }
+            let details = EventDetails::Connection(Parameters { data, ..Parameters::default() });
+            Shape { kind: kind::REJECTED, status: reason.into(), details }
         }
         Happened::NotFound { status, data } => {
-            Shape { kind: kind::UNREACHABLE, status: status.into(), told: EventDetails::Datagrams(data, 0, 0) }
+            Shape { kind: kind::UNREACHABLE, status: status.into(), details: EventDetails::Datagrams(data, 0, 0) }
         }
         Happened::Disconnected => Shape::of(kind::DISCONNECTED, 0),
         Happened::TimeWaitOver => Shape::of(kind::TIMEWAIT_EXIT, 0),
@@ -199,16 +199,16 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
 /// The peer accepts: the queue pair is made ready, and the peer gets the answer. A program without a queue pair here
 /// does that by itself (`rdma_establish`).
 fn replied(id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
-    of.private().told = parameters.clone();
-    let told = EventDetails::Connection(parameters);
+    of.private().peer_parameters = parameters.clone();
+    let details = EventDetails::Connection(parameters);
     if of.public.qp.is_null() {
-        return Shape { kind: kind::CONNECT_RESPONSE, status: 0, told };
+        return Shape { kind: kind::CONNECT_RESPONSE, status: 0, details };
     }
     let DeviceIdentifier { service, number } = of.seat();
     // SAFETY: an identifier in the table.
     let ready = unsafe { make_ready(id, None) }.and_then(|()| service.done(Request::Establish(number)));
     match ready {
-        Ok(()) => Shape { kind: kind::ESTABLISHED, status: 0, told },
+        Ok(()) => Shape { kind: kind::ESTABLISHED, status: 0, details },
         Err(errno) => {
             fail(of);
             let _ = service.done(Request::Reject { id: number, data: Vec::new() });
@@ -237,7 +237,7 @@ pub(crate) unsafe fn make_ready(id: *mut RdmaCmId, own: Option<&Parameters>) -> 
     Ok(())
 }
 
-/// What the daemon says that a queue pair needs for a state.
+/// What a queue pair needs for a state, by the daemon.
 pub(crate) fn attributes(of: &Id, state: QpState) -> Result<QpAttributes> {
     let DeviceIdentifier { service, number } = of.seat();
     match service.ask(Request::Attributes { id: number, state })? {

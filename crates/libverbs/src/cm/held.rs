@@ -36,11 +36,11 @@ struct Held {
     _data: Vec<u8>,
 }
 
-/// How an event looks to the program.
+/// The fields of an event.
 pub(crate) struct Shape {
     pub(crate) kind: c_int,
     pub(crate) status: c_int,
-    pub(crate) told: EventDetails,
+    pub(crate) details: EventDetails,
 }
 
 /// What an event contains.
@@ -59,17 +59,17 @@ pub(crate) enum EventDetails {
 
 impl Shape {
     pub(crate) fn of(kind: c_int, status: c_int) -> Shape {
-        Shape { kind, status, told: EventDetails::Nothing }
+        Shape { kind, status, details: EventDetails::Nothing }
     }
 }
 
 /// An event for the program, which acknowledges it by [`rdma_ack_cm_event`]; `remote` is the peer's GID.
 pub(crate) fn held(id: *mut RdmaCmId, listen_id: *mut RdmaCmId, shape: Shape, remote: Gid) -> *mut RdmaCmEvent {
-    let Shape { kind, status, told } = shape;
+    let Shape { kind, status, details } = shape;
     let mut data = Vec::new();
     // SAFETY: zeros are a valid value of each.
     let mut param: RdmaParam = unsafe { std::mem::zeroed() };
-    match told {
+    match details {
         EventDetails::Nothing => {}
         EventDetails::Connection(parameters) => {
             param.conn = connection(&parameters);

@@ -67,7 +67,7 @@ impl Channel {
         Ok(number)
     }
 
-    /// For who waits for its events.
+    /// For threads that wait for its events.
     pub(crate) fn asking(&self) -> Asking {
         Asking(Arc::clone(&self.numbers))
     }
@@ -104,7 +104,7 @@ pub(crate) struct Private {
     /// The channel is its own: calls wait for their event.
     pub(crate) waits: bool,
     /// What the peer sent with its request or reply.
-    pub(crate) told: Parameters,
+    pub(crate) peer_parameters: Parameters,
     /// `RDMA_OPTION_ID_REUSEADDR`.
     pub(crate) shared: bool,
     /// With what queue pairs of accepted connections are made (`rdma_create_ep`).
@@ -119,7 +119,7 @@ pub(crate) struct Private {
 /// Attributes for queue pairs that are made later.
 pub(crate) struct Template(pub(crate) IbvQpInitAttr);
 
-// SAFETY: the pointers of the structure are the program's, which says that all threads may use them.
+// SAFETY: the pointers of the structure are the program's, which allows all threads to use them.
 unsafe impl Send for Template {}
 
 /// An identifier.
@@ -206,9 +206,9 @@ impl Id {
         for seat in &to {
             seat.service.ids().insert(seat.number, id);
         }
-        let kept: Vec<(usize, Number)> = to.iter().map(|seat| (seat.service.place, seat.number)).collect();
+        let still_used: Vec<(usize, Number)> = to.iter().map(|seat| (seat.service.place, seat.number)).collect();
         let before = std::mem::replace(&mut *of.seats.lock().unwrap_or_else(PoisonError::into_inner), to);
-        for seat in before.into_iter().filter(|seat| !kept.contains(&(seat.service.place, seat.number))) {
+        for seat in before.into_iter().filter(|seat| !still_used.contains(&(seat.service.place, seat.number))) {
             // Where the daemon has gone, so has the seat.
             let _ = seat.destroy();
         }

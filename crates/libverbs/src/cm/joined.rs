@@ -24,5 +24,5 @@ pub(crate) fn joined(of: &Id, group: SocketAddrV4) -> Option<Shape> {
         Ok(()) => (kind::MULTICAST_JOIN, 0),
         Err(number) => (kind::MULTICAST_ERROR, -number),
     };
-    Some(Shape { kind, status, told: EventDetails::Group { group: gid, context } })
+    Some(Shape { kind, status, details: EventDetails::Group { group: gid, context } })
 }

@@ -1,5 +1,5 @@
 //! librdmacm: connection management. Identifiers and their state are the daemon's; this is the form that programs
-//! know, and the steps of queue pairs that go with it.
+//! use, and the steps of queue pairs that go with it.
 //!
 //! `service` is the process's context for the identifiers of a device; `seat` is where an identifier is; `address`
 //! reads and writes socket addresses; `identifier` is what stands behind `struct rdma_cm_id`, `held` what stands behind

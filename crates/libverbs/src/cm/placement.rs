@@ -62,8 +62,8 @@ pub(crate) unsafe fn choose(id: *mut RdmaCmId, to: Ipv4Addr) -> Result<()> {
             (1, true) => Ok(()),
             (1, false) => move_to(id, chosen),
             _ => {
-                let kept = seats.iter().find(|seat| seat.service.place == chosen.place);
-                Id::sit(id, vec![*kept.unwrap_or(&seats[0])]);
+                let matching = seats.iter().find(|seat| seat.service.place == chosen.place);
+                Id::sit(id, vec![*matching.unwrap_or(&seats[0])]);
                 Ok(())
             }
         }

@@ -17,7 +17,7 @@ refused! {
     rdma_set_local_ece
 }
 
-/// The peer's options are not looked at: none.
+/// The peer's options are not read: none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_remote_ece(_id: *mut RdmaCmId, into: *mut IbvEce) -> c_int {
     // SAFETY: the program passes a place for the answer.

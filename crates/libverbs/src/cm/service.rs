@@ -106,7 +106,7 @@ impl Service {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The protection domain for who names none.
+    /// The protection domain for calls that name none.
     pub(crate) fn domain(&self) -> Result<*mut IbvPd> {
         let mut domain = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
         if *domain == 0 {

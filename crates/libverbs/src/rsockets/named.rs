@@ -25,7 +25,7 @@ impl Named {
     /// Writes as much as the program has room for, and how long the address is.
     ///
     /// # Safety
-    /// Both are null, or the place has as many bytes as the length says.
+    /// Both are null, or the place has as many bytes as the length has.
     pub(super) unsafe fn write(&self, into: *mut sockaddr, len: *mut socklen_t) {
         if into.is_null() || len.is_null() {
             return;

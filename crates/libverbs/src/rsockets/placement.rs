@@ -35,7 +35,7 @@ unsafe extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    let told = || -> Result<off_t> {
+    let mapped = || -> Result<off_t> {
         let socket = table::find_stream(fd)?;
         let service = match socket.lock().id {
             id if id.is_null() => return Err(libc::ENOTCONN),
@@ -75,7 +75,7 @@ unsafe extern "C" fn riomap(
         })?;
         Ok(offset)
     };
-    told().unwrap_or_else(|number| {
+    mapped().unwrap_or_else(|number| {
         errno::set(number);
         -1
     })

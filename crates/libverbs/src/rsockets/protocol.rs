@@ -6,7 +6,7 @@ use crate::errno::Result;
 const VERSION: u8 = 1;
 /// The sender's memory is big-endian.
 const BIG_ENDIAN: u8 = 1;
-/// The sender says how many mappings it takes.
+/// The sender states how many mappings it takes.
 const MAPPINGS: u8 = 1 << 1;
 /// A message's kind stands above these bits.
 const KIND_SHIFT: u32 = 29;
@@ -177,15 +177,15 @@ mod tests {
     #[test]
     fn connection_data_come_back_and_others_are_refused() {
         let place = |seed: u64| RemoteBuffer { address: seed << 40 | 7, key: seed as u32 * 3, len: seed as u32 };
-        let told = Connection { credits: 384, mappings: 100, table: place(2), buffer: place(65_536) };
-        let mut bytes = told.encode();
+        let connection = Connection { credits: 384, mappings: 100, table: place(2), buffer: place(65_536) };
+        let mut bytes = connection.encode();
         assert_eq!((bytes[0], bytes[1], &bytes[2..4]), (1, 2, &[1, 128][..]));
-        assert_eq!(Connection::decode(&bytes), Ok(told));
+        assert_eq!(Connection::decode(&bytes), Ok(connection));
         let padded = [&bytes[..], &[0; 16]].concat();
-        assert_eq!(Connection::decode(&padded), Ok(told), "messages of connection management pad with zeros");
+        assert_eq!(Connection::decode(&padded), Ok(connection), "messages of connection management pad with zeros");
         assert_eq!(Connection::decode(&bytes[..39]), Err(libc::EPROTO));
         bytes[1] = 0;
-        assert_eq!(Connection::decode(&bytes), Ok(Connection { mappings: 0, ..told }));
+        assert_eq!(Connection::decode(&bytes), Ok(Connection { mappings: 0, ..connection }));
         bytes[1] = BIG_ENDIAN;
         assert_eq!(Connection::decode(&bytes), Err(libc::EPROTO));
         (bytes[0], bytes[1]) = (2, 0);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_mappings_are_told_as_they_are_rounded() {
+    fn counts_of_mappings_are_sent_as_they_are_rounded() {
         for asked in [0, 1, 127, 128, 129, 255, 256, 257, 5000, u32::MAX] {
             let rounded = rounded(asked);
             assert_eq!(of_scale(to_scale(rounded)), rounded, "{asked}");

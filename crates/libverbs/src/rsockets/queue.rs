@@ -15,7 +15,7 @@ const RECEIVE: u64 = 1 << 63;
 /// Beside them: a control message.
 const CONTROL: u64 = 1 << 62;
 
-/// What a completion says.
+/// A completion.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Done {
     /// The peer's message.

@@ -5,11 +5,11 @@ use crate::errno;
 use libc::{c_int, c_short, fd_set, nfds_t, pollfd, timeval};
 use std::time::{Duration, Instant};
 
-/// Looks before a thread sleeps.
-const LOOKS: u32 = 200;
+/// Rounds before a thread sleeps.
+const ROUNDS: u32 = 200;
 
 /// One round: what all are ready for.
-fn look(fds: &mut [pollfd], sockets: &[Option<Rsocket>], arms: bool) -> c_int {
+fn poll_round(fds: &mut [pollfd], sockets: &[Option<Rsocket>], arms: bool) -> c_int {
     let mut plain: Vec<pollfd> = Vec::new();
     let mut count = 0;
     for (fd, socket) in fds.iter_mut().zip(sockets) {
@@ -40,8 +40,8 @@ fn look(fds: &mut [pollfd], sockets: &[Option<Rsocket>], arms: bool) -> c_int {
     count
 }
 
-/// Sleeps until something may have happened, `patience` milliseconds at most.
-fn sleep(fds: &[pollfd], sockets: &[Option<Rsocket>], patience: c_int) -> c_int {
+/// Sleeps until something may have happened, `timeout` milliseconds at most.
+fn sleep(fds: &[pollfd], sockets: &[Option<Rsocket>], timeout: c_int) -> c_int {
     let mut all: Vec<pollfd> = Vec::new();
     for (fd, socket) in fds.iter().zip(sockets) {
         match socket {
@@ -50,7 +50,7 @@ fn sleep(fds: &[pollfd], sockets: &[Option<Rsocket>], patience: c_int) -> c_int 
         }
     }
     // SAFETY: valid entries.
-    let found = unsafe { libc::poll(all.as_mut_ptr(), all.len() as nfds_t, patience) };
+    let found = unsafe { libc::poll(all.as_mut_ptr(), all.len() as nfds_t, timeout) };
     for socket in sockets.iter().flatten() {
         socket.with(|state| state.drain());
     }
@@ -61,12 +61,12 @@ fn sleep(fds: &[pollfd], sockets: &[Option<Rsocket>], patience: c_int) -> c_int 
 fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> c_int {
     let sockets: Vec<_> = fds.iter().map(|fd| table::find(fd.fd).ok()).collect();
     let end = timeout.map(|timeout| Instant::now() + timeout);
-    let mut looks = 0;
+    let mut rounds = 0;
     loop {
-        looks += 1;
+        rounds += 1;
         let is_over = end.is_some_and(|end| Instant::now() >= end);
-        let sleeps = looks >= LOOKS;
-        let count = look(fds, &sockets, sleeps || is_over);
+        let sleeps = rounds >= ROUNDS;
+        let count = poll_round(fds, &sockets, sleeps || is_over);
         if count > 0 || is_over {
             return count;
         }

@@ -51,7 +51,7 @@ impl Drop for Registered {
     }
 }
 
-/// Who uses a region.
+/// Users of a region.
 #[derive(Clone, Copy)]
 pub(super) enum Access {
     /// Own work requests read it.

@@ -14,7 +14,7 @@ const MAPPINGS: c_int = 3;
 const QUEUE: RangeInclusive<c_int> = 16..=4096;
 const BUFFER: RangeInclusive<c_int> = 4096..=1 << 26;
 const INLINE_BYTES: RangeInclusive<c_int> = 0..=256;
-/// Where nobody says anything: as Linux has it, but for larger buffers.
+/// Defaults: as Linux has them, but for larger buffers.
 const DEFAULTS: Sizes =
     Sizes { send: 1 << 18, receive: 1 << 18, send_queue: 384, receive_queue: 384, inline: 64, mappings: 0 };
 /// Payload of a packet of RoCEv2, the largest.
@@ -44,7 +44,8 @@ pub(super) struct Options {
     pub(super) family: c_int,
     /// `SOCK_STREAM` or `SOCK_DGRAM`.
     pub(super) kind: c_int,
-    /// Flags and values that are remembered for who asks: `SO_KEEPALIVE`, `SO_OOBINLINE`, `SO_LINGER`, `TCP_NODELAY`.
+    /// Flags and values that are stored for `getsockopt` only: `SO_KEEPALIVE`, `SO_OOBINLINE`, `SO_LINGER`,
+    /// `TCP_NODELAY`.
     pub(super) keepalive: c_int,
     pub(super) inline_urgent: c_int,
     pub(super) no_delay: c_int,

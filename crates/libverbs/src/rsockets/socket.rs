@@ -1,4 +1,4 @@
-//! A stream socket: the steps of connection management, and who waits for what.
+//! Stream socket: the steps of connection management, and the threads that wait.
 use super::named::{Named, Side};
 use super::protocol::{CONNECTION_BYTES, Connection};
 use super::registered::Registered;
@@ -244,16 +244,16 @@ impl Inner {
     /// What the peer has sent with its request or reply.
     fn peer(&self) -> Result<Connection> {
         // SAFETY: the socket's identifier.
-        Connection::decode(&unsafe { Id::of(self.id) }.private().told.data)
+        Connection::decode(&unsafe { Id::of(self.id) }.private().peer_parameters.data)
     }
 
     /// Makes the stream, and asks the peer for a connection.
     fn ask(&mut self) -> Result<()> {
         // SAFETY: the socket's identifier, which goes after the stream.
         let stream = unsafe { Stream::new(self.id, self.options.sizes)? };
-        let told = stream.told().encode();
+        let bytes = stream.offered().encode();
         self.stream = Some(stream);
-        let mut parameters = parameters(&told);
+        let mut parameters = parameters(&bytes);
         // SAFETY: the identifier is the socket's, and the parameters are local.
         let done = unsafe { rdma_connect(self.id, &raw mut parameters) };
         if done == 0 { Ok(()) } else { Err(errno::get()) }
@@ -265,9 +265,9 @@ impl Inner {
         // SAFETY: as in `ask`.
         let mut stream = unsafe { Stream::new(self.id, self.options.sizes)? };
         stream.begin(peer);
-        let told = stream.told().encode();
+        let bytes = stream.offered().encode();
         self.stream = Some(stream);
-        let mut parameters = parameters(&told);
+        let mut parameters = parameters(&bytes);
         // SAFETY: as in `ask`.
         let done = unsafe { rdma_accept(self.id, &raw mut parameters) };
         if done == 0 { Ok(()) } else { Err(errno::get()) }
@@ -397,9 +397,9 @@ impl Drop for Inner {
 }
 
 /// Parameters of a connection, with these private data.
-fn parameters(told: &[u8; CONNECTION_BYTES]) -> RdmaConnParam {
+fn parameters(bytes: &[u8; CONNECTION_BYTES]) -> RdmaConnParam {
     RdmaConnParam {
-        private_data: told.as_ptr().cast(),
+        private_data: bytes.as_ptr().cast(),
         private_data_len: CONNECTION_BYTES as u8,
         responder_resources: 1,
         initiator_depth: 1,

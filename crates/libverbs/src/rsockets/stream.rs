@@ -1,7 +1,7 @@
 //! A connected stream: bytes go by WRITE into the peer's receive buffers, which the peer writes to a table of ours.
 //!
 //! The receive buffer is a ring of two halves. Each half is advertised to the peer by itself, and filled before the
-//! next one: so the ring is filled in order, and messages only say how many bytes have come.
+//! next one. So the ring is filled in order, and messages only have how many bytes have come.
 use super::protocol::{Connection, Mapping, Message, RemoteBuffer, TARGETS};
 use super::queue::{Depth, Done, Queue, Write};
 use super::registered::{Access, Buffer};
@@ -135,7 +135,7 @@ impl Stream {
     }
 
     /// What is to be reported to the peer.
-    pub(super) fn told(&self) -> Connection {
+    pub(super) fn offered(&self) -> Connection {
         let place = |buffer: &Buffer, len: usize| RemoteBuffer {
             address: buffer.address(0),
             key: buffer.key(),
@@ -182,11 +182,11 @@ impl Stream {
         for _ in 0..again {
             end.broken |= queue.post_receive().is_err();
         }
-        self.tell();
+        self.send_credits();
     }
 
     /// Notifies the peer of free messages, and of a half that is read.
-    fn tell(&mut self) {
+    fn send_credits(&mut self) {
         let half = self.half();
         let has_half = self.receiving.free >= half;
         let many = self.receiving.read.wrapping_sub(self.receiving.report_at) < 1 << 15;
@@ -249,15 +249,15 @@ impl Stream {
             let target = self.target();
             let piece = &left[..left.len().min(target.len as usize).min(MOST_BYTES).min(self.contiguous())];
             let count = piece.len() as u32;
-            let rest =
+            let remaining =
                 RemoteBuffer { address: target.address.wrapping_add(count.into()), len: target.len - count, ..target };
             // Before the bytes go: the peer may advertise a new buffer in this place as soon as it has the last of
             // them.
-            self.table.store(self.sending.target * size_of::<RemoteBuffer>(), rest);
+            self.table.store(self.sending.target * size_of::<RemoteBuffer>(), remaining);
             if !self.post(piece, target, Some(Message::Data(count))) {
                 break;
             }
-            if rest.len == 0 {
+            if remaining.len == 0 {
                 self.sending.target = (self.sending.target + 1) % TARGETS;
             }
             self.sending.sent = self.sending.sent.wrapping_add(1);
@@ -354,7 +354,7 @@ impl Stream {
         receiving.buffer.read(0, tail);
         if !keep {
             receiving.take(count, size);
-            self.tell();
+            self.send_credits();
         }
         count
     }
@@ -379,12 +379,12 @@ impl Stream {
         self.end.broken || self.end.peer
     }
 
-    /// This side has said that it sends no more.
+    /// This side has ended its half of the stream.
     pub(super) fn has_shut(&self) -> bool {
         self.end.sends
     }
 
-    /// The peer is gone, as connection management says.
+    /// The peer is gone, by connection management.
     pub(super) fn lost(&mut self) {
         self.end.broken = true;
     }

@@ -7,9 +7,9 @@ use std::os::fd::RawFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Looks at the queue before a thread sleeps; the queue yields between them.
-const LOOKS: u32 = 1000;
-/// Two threads may take the same event: so who sleeps looks again after so many milliseconds.
+/// Polls of the queue before a thread sleeps; the queue yields between them.
+const POLLS: u32 = 1000;
+/// Two threads may take the same event: so a sleeping thread polls again after so many milliseconds.
 pub(super) const AGAIN: c_int = 100;
 
 /// What stands behind a descriptor.
@@ -26,13 +26,13 @@ pub(super) trait State {
     fn progress(&mut self);
     /// What it is ready for: events of `poll`(2).
     fn ready(&self) -> c_short;
-    /// The descriptors become readable with what happens next; what has happened is looked at.
+    /// The descriptors become readable with what happens next; what has happened is polled.
     fn arm(&mut self);
     /// What a thread that sleeps waits for.
     fn fds(&self) -> Vec<pollfd>;
     /// Takes what the descriptors have.
     fn drain(&mut self);
-    /// What is waited for comes through a queue, so that it is worth a few looks.
+    /// What is waited for comes through a queue, so that it is worth a few polls.
     fn has_queue(&self) -> bool;
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Waiting<S> {
     /// Its descriptor.
     pub(super) fd: RawFd,
     held: Mutex<Held<S>>,
-    /// Somebody looked at the queues.
-    looked: Condvar,
+    /// Signalled after a poll of the queues.
+    polled: Condvar,
 }
 
 struct Held<S> {
@@ -71,7 +71,7 @@ impl<S> std::ops::DerefMut for Locked<'_, S> {
 impl<S: State> Waiting<S> {
     /// A socket that this descriptor names.
     pub(super) fn new(fd: RawFd, state: S) -> Waiting<S> {
-        Waiting { fd, held: Mutex::new(Held { state, sleeps: false }), looked: Condvar::new() }
+        Waiting { fd, held: Mutex::new(Held { state, sleeps: false }), polled: Condvar::new() }
     }
 
     /// What it is now.
@@ -81,15 +81,15 @@ impl<S: State> Waiting<S> {
 
     /// Tries until there is a result; EAGAIN at once where that is not to be waited for.
     pub(super) fn until<T>(&self, wait: bool, mut attempt: impl FnMut(&mut S) -> Option<Result<T>>) -> Result<T> {
-        let mut looks = 0;
+        let mut polls = 0;
         loop {
             let mut state = self.lock();
             state.progress();
             if let Some(result) = attempt(&mut state) {
                 return result;
             }
-            looks += 1;
-            if looks < LOOKS && wait && state.has_queue() {
+            polls += 1;
+            if polls < POLLS && wait && state.has_queue() {
                 continue;
             }
             state.arm();
@@ -106,7 +106,7 @@ impl<S: State> Waiting<S> {
     /// Sleeps until something has happened. One thread sleeps on the descriptors, and wakes the others.
     fn sleep(&self, Locked(mut held): Locked<'_, S>) {
         if held.sleeps {
-            let waited = self.looked.wait_timeout(held, Duration::from_millis(AGAIN as u64));
+            let waited = self.polled.wait_timeout(held, Duration::from_millis(AGAIN as u64));
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             return;
         }
@@ -122,8 +122,8 @@ impl<S: State> Waiting<S> {
         self.wake();
     }
 
-    /// Who waits looks again.
+    /// Waiting threads poll again.
     pub(super) fn wake(&self) {
-        self.looked.notify_all();
+        self.polled.notify_all();
     }
 }

@@ -77,7 +77,7 @@ struct State {
     /// Orders by age, with the time of each; those that are done leave it late.
     ages: VecDeque<(u64, u64)>,
     lap: u64,
-    /// Nanoseconds, of the last look.
+    /// Nanoseconds, of the last poll.
     now: u64,
     news: bool,
 }
@@ -175,7 +175,7 @@ impl DmaQueue {
             return Err(Fault::Bounds);
         }
         let mut state = self.state();
-        // Said with the lock held, as it is set: no order is left behind.
+        // Under the lock, as it is set: no order is left behind.
         if self.is_lost() {
             return Err(Fault::Lost);
         }
@@ -218,7 +218,7 @@ impl DmaQueue {
         ended
     }
 
-    /// Nobody serves the queue any more: the data-path loses it with its next look, and is woken for that.
+    /// No process serves the queue any more: the data-path loses it with its next poll, and is woken for that.
     pub fn abandon(&self) {
         self.abandoned.store(true, Release);
         self.own.ring_always();

@@ -60,7 +60,7 @@ impl Process {
         String::from_utf8(self.ask("areas")).unwrap().split(' ').map(String::from).collect()
     }
 
-    /// What the program says of a region that it is asked to register; otherwise the error number.
+    /// The program's description of a region that it is asked to register; otherwise the error number.
     pub(crate) fn describe(&self, command: &str) -> Result<Described, i32> {
         handover::send(self.socket.as_fd(), command.as_bytes(), &[]).unwrap();
         let (message, mut files) = handover::recv(self.socket.as_fd()).unwrap();

@@ -44,7 +44,7 @@ const RX_QUEUE_INDEX: i16 = 16;
 const XDP_PASS: i32 = 2;
 const REDIRECT_MAP: i32 = 51;
 
-// Of a frame without a VLAN tag: its type, and where the addresses are that say whose it is.
+// Of a frame without a VLAN tag: its type, and where its addresses are.
 const ETHERTYPE: i16 = 12;
 const TAG: i32 = 4;
 const IPV4_DESTINATION: i16 = 30;
@@ -88,7 +88,7 @@ impl Code {
         let host = words.len();
         let redirect = [
             instruction(LOAD_WORD, R2, CONTEXT, RX_QUEUE_INDEX, 0),
-            // In two instructions: the second source register says that it is a map's descriptor.
+            // In two instructions: the second source register marks a map's descriptor.
             instruction(LOAD_MAP, R1, 1, 0, map),
             0,
             instruction(MOVE_CONSTANT, R3, 0, 0, XDP_PASS),

@@ -1,4 +1,4 @@
-//! The frame memory shared with the kernel, in chunks, and who owns each chunk. Both lie in a region that another
+//! UMEM: the frame memory shared with the kernel, in chunks, and the owner of each. Both lie in a region that another
 //! process can map, and go on with (docs/TAKEOVER.md).
 use shm::{PAGE, Region};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ fn len_of(chunks: u32) -> usize {
     (chunks as usize * (CHUNK + 8) + MTU * 8).next_multiple_of(PAGE)
 }
 
-/// Who may write a chunk.
+/// Owner of a chunk, which may write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// This side.
@@ -83,7 +83,7 @@ impl Umem {
         self.word_from_end(MTU).store(mtu.into(), Relaxed);
     }
 
-    /// The same, of who opened the queue.
+    /// The same, of the process that opened the queue.
     pub(super) fn description(&self) -> (bool, u16) {
         let [native, mtu] = [NATIVE, MTU].map(|word| self.word_from_end(word).load(Relaxed));
         (native != 0, mtu as u16)
@@ -172,7 +172,7 @@ impl Umem {
         Some(u64::from(chunk) * CHUNK as u64)
     }
 
-    /// Takes a chunk back that the kernel says it has sent. `false` where it was not in flight: not to be believed.
+    /// Takes a chunk back that the kernel reports as sent. `false` where it was not in flight: then it is ignored.
     pub(super) fn complete(&mut self, address: u64) -> bool {
         let Some(chunk) = self.chunk_of(address) else { return false };
         if !matches!(self.owner(chunk), Owner::Sending(_)) {
@@ -233,8 +233,8 @@ mod tests {
         assert!(new.take_received(received, 60).is_some());
         assert!(!new.complete(first) && new.complete(second));
         assert_eq!(std::iter::from_fn(|| new.lend_for_sending(9)).count(), 4);
-        let stranger = Region::create("other", len_of(8)).unwrap();
-        assert_eq!(adopt(stranger.fd()).err().map(|error| error.kind()), Some(io::ErrorKind::InvalidData));
+        let foreign = Region::create("other", len_of(8)).unwrap();
+        assert_eq!(adopt(foreign.fd()).err().map(|error| error.kind()), Some(io::ErrorKind::InvalidData));
     }
 
     #[test]

@@ -41,7 +41,7 @@ enum LoadSource {
     Constant(u32),
     /// Bytes of the frame: where, and how many.
     Frame(u32, usize),
-    /// As `Frame`, from where the index register says.
+    /// As `Frame`, from the index register's place.
     Indexed(u32, usize),
     Memory(usize),
     /// Of the frame.
@@ -241,7 +241,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What the program returns; none where it looks beyond the frame or divides by 0.
+    /// What the program returns; none where it reads beyond the frame or divides by 0.
     fn run(&mut self, steps: &[Step]) -> Option<u32> {
         let mut at = 0;
         loop {

@@ -40,7 +40,7 @@ pub struct About<'a> {
     pub direction: Option<Direction>,
     /// Bytes that it had on its way, which may be more than are kept.
     pub len: u32,
-    /// What is said about it; nothing where it is empty.
+    /// Its comment; none where it is empty.
     pub comment: &'a str,
 }
 
@@ -83,7 +83,7 @@ pub fn packet(into: &mut Vec<u8>, about: &About<'_>, write: impl FnOnce(&mut Vec
     words(into, [PACKET, 0, about.interface, high, low, 0, about.len]);
     let bytes = into.len();
     write(into);
-    let kept = (into.len() - bytes) as u32;
+    let captured = (into.len() - bytes) as u32;
     pad(into, bytes);
     match about.direction {
         Some(Direction::In) => words(into, [u32::from(FLAGS) | 4 << 16, 1]),
@@ -96,7 +96,7 @@ pub fn packet(into: &mut Vec<u8>, about: &About<'_>, write: impl FnOnce(&mut Vec
     let len = (into.len() - start + 8) as u32;
     words(into, [u32::from(END_OF_OPTIONS), len]);
     into[start + 4..start + 8].copy_from_slice(&len.to_le_bytes());
-    into[start + 20..start + 24].copy_from_slice(&kept.to_le_bytes());
+    into[start + 20..start + 24].copy_from_slice(&captured.to_le_bytes());
 }
 
 /// Appends words, at once.
@@ -159,7 +159,7 @@ fn time(into: &mut Vec<u8>, time: Nanos) {
 }
 
 fn option(into: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // What is longer than its length field can say is cut: only names and comments could be.
+    // What is longer than its length field can hold is cut: only names and comments could be.
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     half(into, code);
     half(into, value.len() as u16);
@@ -190,7 +190,7 @@ pub enum Block {
     Packet(Packet),
     /// The end of an interface, by its number.
     Statistics(u32, Counts),
-    /// Of a kind that is not looked at.
+    /// Of a kind that is not read.
     Other(u32),
 }
 
@@ -207,7 +207,7 @@ pub struct Packet {
     pub len: u32,
     /// The bytes that were kept.
     pub bytes: Vec<u8>,
-    /// What is said about it; may be empty.
+    /// Its comment; may be empty.
     pub comment: String,
 }
 
@@ -240,7 +240,7 @@ pub fn read_bytes(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> 
     }
 }
 
-/// What a block's bytes, as [`read_bytes`] gives them, say.
+/// Content of a block's bytes, as [`read_bytes`] gives them.
 pub fn parse(block: &[u8]) -> io::Result<Block> {
     let kind = word_at(block, 0).unwrap_or(0);
     let body = block.get(8..block.len().max(FRAME) - 4).unwrap_or_default();
@@ -271,9 +271,9 @@ fn parse_body(kind: u32, body: &[u8]) -> Option<Block> {
 }
 
 fn parse_packet(body: &[u8]) -> Option<Packet> {
-    let kept = word_at(body, 12)? as usize;
-    let bytes = body.get(PACKET_HEADER..PACKET_HEADER.checked_add(kept)?)?.to_vec();
-    let options = body.get(PACKET_HEADER + kept.next_multiple_of(4)..)?;
+    let captured = word_at(body, 12)? as usize;
+    let bytes = body.get(PACKET_HEADER..PACKET_HEADER.checked_add(captured)?)?.to_vec();
+    let options = body.get(PACKET_HEADER + captured.next_multiple_of(4)..)?;
     let flags = Options(options).find(|(code, _)| *code == FLAGS).and_then(|(_, value)| word_at(value, 0));
     let direction = match flags.map(|flags| flags & 3) {
         Some(1) => Some(Direction::In),

@@ -1,4 +1,4 @@
-//! From where frames leave a pipeline to whoever writes them down.
+//! Recorder: passes frames from where they leave a pipeline to captures.
 //!
 //! The recorder is the data-path's own; it copies what is wanted into a buffer of its own, and once a round appends
 //! that to the queue, where the other side is not just emptying it. Nobody waits for anybody: what finds no room is
@@ -63,7 +63,7 @@ pub struct Recorder {
     comment: String,
     /// A frame that is kept until it is known what becomes of it: flat, its checksum complete; a train's packets one
     /// after the other.
-    kept: Vec<u8>,
+    copies: Vec<u8>,
     /// Where each packet of it ends.
     ends: Vec<usize>,
     /// A packet of a train.
@@ -109,14 +109,14 @@ impl Recorder {
         each_packet(frame, packet, |view| record(takers, comment, now, view, sight));
     }
 
-    /// Keeps a frame as it is now, until [`Recorder::record_kept`] says what became of it.
+    /// Keeps a frame as it is now, until [`Recorder::record_kept`] has its fate.
     pub fn keep(&mut self, frame: &Frame) {
-        let Recorder { kept, ends, packet, .. } = self;
-        kept.clear();
+        let Recorder { copies, ends, packet, .. } = self;
+        copies.clear();
         ends.clear();
         each_packet(frame, packet, |view| {
-            view.copy(kept);
-            ends.push(kept.len());
+            view.copy(copies);
+            ends.push(copies.len());
         });
     }
 
@@ -124,7 +124,7 @@ impl Recorder {
     pub fn record_kept(&mut self, now: Nanos, sight: &Sight<'_>) {
         let mut from = 0;
         for to in &self.ends {
-            let view = View { bytes: &self.kept[from..*to], payload: None, checksum: Checksum::Complete };
+            let view = View { bytes: &self.copies[from..*to], payload: None, checksum: Checksum::Complete };
             record(&mut self.takers, &mut self.comment, now, view, sight);
             from = *to;
         }
@@ -176,7 +176,7 @@ fn record(takers: &mut [Taker], comment: &mut String, now: Nanos, view: View<'_>
     }
 }
 
-/// One more. The recorder is the only one who counts.
+/// One more. The recorder is the only one that counts.
 fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }

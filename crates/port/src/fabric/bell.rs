@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 pub(super) struct Bell {
     /// When the member next has something to receive: 0 for now, `Nanos::MAX` for nothing.
     next_due: AtomicU64,
-    /// The member sleeps, or may. It does until it says otherwise: a thread that never announces its sleep is woken
-    /// more often than needed, not too rarely.
+    /// The member sleeps, or may. It does until it announces otherwise: a thread that never announces its sleep is
+    /// woken more often than needed, not too rarely.
     asleep: AtomicBool,
     /// The eventfd is signalled and has not been cleared.
     rung: AtomicBool,

@@ -1,4 +1,4 @@
-//! The learning switch: who is a member, which address is where, and to whom a frame goes.
+//! Learning switch: its members, the member of each address, and the destination of a frame.
 use super::bell::Bell;
 use super::config::FabricConfig;
 use super::link::Link;
@@ -29,12 +29,12 @@ pub(super) struct Member {
 
 pub(super) struct Switch {
     config: FabricConfig,
-    /// As [`FabricConfig::is_perfect`] says of the above: asked for each frame.
+    /// [`FabricConfig::is_perfect`] of the above: read for each frame.
     perfect: bool,
     members: Vec<Option<Member>>,
     /// Addresses of hosts, which do not move, and those learned behind uplinks.
     table: HashMap<Mac, Slot>,
-    /// The last one that was looked for: bursts go to one station.
+    /// The last one that was looked up: bursts go to one station.
     recent: Option<(Mac, Slot)>,
     learned: usize,
     /// Members that got a frame in this burst: to be notified once.
@@ -130,7 +130,7 @@ impl Switch {
         for frame in frames.drain(..) {
             self.forward(now, from, frame, pool, drops);
         }
-        self.tell();
+        self.wake_members();
         if self.recorder.is_on() {
             self.recorder.hand_over(true);
         }
@@ -174,7 +174,7 @@ impl Switch {
         self.segments = segments;
     }
 
-    /// A super-segment may be as long as an IPv4 packet can be, any other frame as the MTU says.
+    /// A super-segment may be as long as an IPv4 packet can be, any other frame as the MTU.
     fn is_too_long(&self, frame: &Frame) -> bool {
         let most = if frame.segment_size > 0 { u16::MAX } else { self.config.mtu };
         frame.exceeds(most)
@@ -289,7 +289,7 @@ impl Switch {
     }
 
     /// Notifies each member that got frames in this burst, once.
-    fn tell(&mut self) {
+    fn wake_members(&mut self) {
         for slot in self.touched.drain(..) {
             if let Some(member) = &self.members[slot] {
                 member.bell.set_next_due(member.link.next_due());
@@ -304,7 +304,7 @@ fn seed_of(config: &FabricConfig, slot: Slot) -> u64 {
     config.seed ^ (slot as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// What a capture says of a frame that goes no further. It is on its way to a member: into the fabric, seen from there.
+/// What a capture has of a frame that goes no further. It is on its way to a member: into the fabric, seen from there.
 fn dropped_here(reason: PortDrop) -> Sight<'static> {
     Sight { direction: Direction::In, flow: None, module: "fabric", fate: Fate::dropped(reason) }
 }

@@ -80,7 +80,7 @@ impl TcpPorts {
     }
 
     /// A port of the second stack's is not for the first one: what that one sends there, it keeps. Nor does it connect
-    /// to that port of others, who take what comes from this address for the second stack's.
+    /// to that port of others, which take what comes from this address for the second stack's.
     pub fn close(&self, port: u16) {
         self.closed.put(port, true);
     }
@@ -90,7 +90,7 @@ impl TcpPorts {
         self.closed.has(port)
     }
 
-    /// A segment that a stack sends to its own address, to this port, is for the other stack; `second` is who sends.
+    /// A segment that a stack sends to its own address, to this port, is for the other stack; `second` is the sender.
     pub fn crosses(&self, port: u16, second: bool) -> bool {
         self.meets.load(Relaxed) && self.is_second(port) != second && !self.closed.has(port)
     }

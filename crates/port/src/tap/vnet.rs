@@ -40,7 +40,7 @@ pub(super) fn header_of(frame: &Frame) -> Option<[u8; LEN]> {
     Some(header)
 }
 
-/// Notes in a received frame what its header says.
+/// Sets a received frame's fields by its header.
 pub(super) fn apply(header: &[u8; LEN], frame: &mut Frame) {
     let [start, offset] = [6, 8].map(|at| u16::from_ne_bytes([header[at], header[at + 1]]));
     let field = start.saturating_add(offset);

@@ -18,11 +18,11 @@ pub(crate) const IP_B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// How long the kernel may take for what it must do: on a crowded machine its threads get no core for seconds.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks every now and then until there is something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until there is something.
+pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         assert!(begin.elapsed() < TIMEOUT, "{what} did not come");

@@ -128,7 +128,7 @@ impl Manager {
         Ok(local)
     }
 
-    /// Looks for the next hop to a peer.
+    /// Resolves the next hop to a peer.
     fn find(
         &mut self,
         context: &mut Context<'_>,
@@ -203,7 +203,7 @@ impl Manager {
             Space::Datagrams => {
                 let data = PrivateData(named.with(&parameters.data));
                 let lookup = Lookup { request: number, pkey: DEFAULT_PKEY, service, data };
-                self.look_up(context.now, at, lookup, Peer { address: *remote.ip(), next_hop });
+                self.start_lookup(context.now, at, lookup, Peer { address: *remote.ip(), next_hop });
                 self.known(at)?.role = Role::Asking(number);
             }
         }

@@ -114,7 +114,7 @@ pub enum Input<'a> {
     Establish,
     /// The program ends it.
     Disconnect,
-    /// The time has come that [`Connection::due`] says.
+    /// The time of [`Connection::due`] has come.
     Timer,
 }
 
@@ -210,7 +210,7 @@ impl Connection {
             due: None,
         };
         let mut step = Step::default();
-        connection.say(connection.mra(), &mut step);
+        connection.send(connection.mra(), &mut step);
         (connection, step)
     }
 
@@ -252,7 +252,7 @@ impl Connection {
         use State::*;
         match (message, self.state) {
             // A repeated one: the answer was lost.
-            (Message::Request(_), ReqReceived) => self.say(self.mra(), step),
+            (Message::Request(_), ReqReceived) => self.send(self.mra(), step),
             (Message::Request(_), RepSent | MraRepReceived) => self.repeat(step),
             (Message::Wait(wait), ReqSent | MraReqReceived) if wait.about == About::Request => {
                 self.wait(now, MraReqReceived, wait);
@@ -262,16 +262,16 @@ impl Connection {
             }
             (Message::Reply(reply), ReqSent | MraReqReceived) => self.replied(reply, step),
             // The RTU was lost.
-            (Message::Reply(_), Established) => self.say(Message::Ready(self.pair, PrivateData::default()), step),
+            (Message::Reply(_), Established) => self.send(Message::Ready(self.pair, PrivateData::default()), step),
             (Message::Ready(_, data), RepSent | MraRepReceived) => {
-                self.rest(Established);
+                self.enter_silent(Established);
                 step.news.push(News::Ready(data.0.clone()));
             }
             (
                 Message::Reject(reject),
                 ReqSent | MraReqReceived | ReqReceived | RepSent | MraRepReceived | RepReceived,
             ) => {
-                self.rest(Idle);
+                self.enter_silent(Idle);
                 step.news.push(News::Rejected { reason: reject.reason.0, data: reject.data.0.clone() });
             }
             // The peer has forgotten the connection.
@@ -279,11 +279,11 @@ impl Connection {
             (Message::Disconnect(_, qp, _), RepSent | MraRepReceived | Established | DreqSent)
                 if *qp == self.facts.local_qp =>
             {
-                self.say(Message::Disconnected(self.pair, PrivateData::default()), step);
+                self.send(Message::Disconnected(self.pair, PrivateData::default()), step);
                 self.ended(now, step);
             }
             (Message::Disconnect(..), TimeWait) => {
-                self.say(Message::Disconnected(self.pair, PrivateData::default()), step);
+                self.send(Message::Disconnected(self.pair, PrivateData::default()), step);
             }
             (Message::Disconnected(..), DreqSent) => self.ended(now, step),
             _ => {}
@@ -303,7 +303,7 @@ impl Connection {
             rnr_retries,
             ..self.facts.clone()
         };
-        self.rest(State::RepReceived);
+        self.enter_silent(State::RepReceived);
         step.news.push(News::Replied(Parameters {
             data: reply.data.0.clone(),
             responder_resources: initiator_depth,
@@ -352,21 +352,21 @@ impl Connection {
         };
         let data = PrivateData(data.to_vec());
         let reject = Reject { pair: self.pair, about, reason, detail: Vec::new(), data };
-        self.say(Message::Reject(Box::new(reject)), step);
-        self.rest(State::Idle);
+        self.send(Message::Reject(Box::new(reject)), step);
+        self.enter_silent(State::Idle);
         true
     }
 
     fn establish(&mut self, step: &mut Step) -> bool {
         match self.state {
             State::RepReceived => {
-                self.rest(State::Established);
-                self.say(Message::Ready(self.pair, PrivateData::default()), step);
+                self.enter_silent(State::Established);
+                self.send(Message::Ready(self.pair, PrivateData::default()), step);
                 true
             }
-            // Data of the peer came before its RTU, and the program says so (`rdma_notify`).
+            // Data of the peer came before its RTU, and the program reports it (`rdma_notify`).
             State::RepSent | State::MraRepReceived => {
-                self.rest(State::Established);
+                self.enter_silent(State::Established);
                 step.news.push(News::Ready(Vec::new()));
                 true
             }
@@ -392,7 +392,7 @@ impl Connection {
         self.due = None;
         match self.state {
             State::TimeWait => {
-                self.rest(State::Idle);
+                self.enter_silent(State::Idle);
                 step.news.push(News::TimeWaitOver);
             }
             // Whoever asked for a longer wait has had it: the message is sent again.
@@ -409,8 +409,8 @@ impl Connection {
                     detail: Vec::new(),
                     data: PrivateData::default(),
                 };
-                self.say(Message::Reject(Box::new(reject)), step);
-                self.rest(State::Idle);
+                self.send(Message::Reject(Box::new(reject)), step);
+                self.enter_silent(State::Idle);
                 step.news.push(News::TimedOut);
             }
             State::DreqSent => self.ended(now, step),
@@ -433,13 +433,13 @@ impl Connection {
     /// The connection has ended, in one of the two ways.
     // Meets IBTA: 12.9.8-b.
     fn ended(&mut self, now: Nanos, step: &mut Step) {
-        self.rest(State::TimeWait);
+        self.enter_silent(State::TimeWait);
         self.due = Some(now + timing::time_wait(self.facts.ack_timeout));
         step.news.push(News::Disconnected);
     }
 
-    /// A state in which nothing is sent again.
-    fn rest(&mut self, state: State) {
+    /// Enters a state in which nothing is retransmitted.
+    fn enter_silent(&mut self, state: State) {
         (self.state, self.last, self.due) = (state, None, None);
     }
 
@@ -448,7 +448,7 @@ impl Connection {
         Message::Wait(Wait { pair: self.pair, about, timeout, data: PrivateData::default() })
     }
 
-    fn say(&self, message: Message, step: &mut Step) {
+    fn send(&self, message: Message, step: &mut Step) {
         step.mads.push(Mad { transaction: self.transaction, message });
     }
 

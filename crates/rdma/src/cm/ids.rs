@@ -41,7 +41,7 @@ pub(crate) struct Asker {
 pub(crate) enum Role {
     /// Nothing yet.
     New,
-    /// The next hop is looked for.
+    /// The next hop is being resolved.
     Resolving,
     /// It is known.
     Resolved,

@@ -15,7 +15,7 @@ use wire::roce::cm::{
 use wire::roce::{GSI_QP, Packet, icrc_is_right};
 
 impl Manager {
-    /// A frame for the general services interface. The error says why it was dropped.
+    /// A frame for the general services interface. The error is the reason of the drop.
     ///
     /// # Errors
     /// It is malformed, or it is about what is not there.
@@ -49,7 +49,7 @@ impl Manager {
             Message::Request(request) => return self.requested(now, from, mad.transaction, request),
             Message::Lookup(lookup) => return self.asked_for_qp(now, from, mad.transaction, lookup),
             Message::LookupReply(reply) => {
-                let known = self.looked_up(from.address, (**reply).clone());
+                let known = self.end_lookup(from.address, (**reply).clone());
                 return if known { Ok(()) } else { Err(DropReason::MadUnknown) };
             }
             Message::Wait(wait) => wait.pair,
@@ -107,17 +107,17 @@ impl Manager {
         }
         let (listener, named) = match found {
             Ok(found) => found,
-            Err(reason) => return self.say_no(now, from, transaction, no(request.local, reason, Vec::new())),
+            Err(reason) => return self.refuse_unasked(now, from, transaction, no(request.local, reason, Vec::new())),
         };
         let mtu = Mtu::from_code(request.mtu).filter(|mtu| mtu.bytes() <= self.place.mtu.bytes());
         let Some(mtu) = mtu else {
             let detail = vec![self.place.mtu.code()];
-            return self.say_no(now, from, transaction, no(request.local, Reason::INVALID_MTU, detail));
+            return self.refuse_unasked(now, from, transaction, no(request.local, Reason::INVALID_MTU, detail));
         };
         if request.has_alternate && request.way.local == [0; 16] {
             return Err(DropReason::MadInvalid);
         }
-        let parameters = told(request);
+        let parameters = parameters_of(request);
         let owner = self.new_id(listener, from, named, parameters)?;
         let facts = self.facts_of(request, mtu);
         let pair = Pair { local: self.draw_number(), remote: request.local };
@@ -153,7 +153,7 @@ impl Manager {
         }
     }
 
-    /// Who listens for a service, and between whom the question is; otherwise why nobody does.
+    /// The listener for a service, and both ends of the request; otherwise the reason why there is none.
     fn listener(&self, from: Sender, service: u64, data: &[u8], space: Space) -> Result<(IdKey, Peers), Reason> {
         let service = Service::from_name(service).ok_or(Reason::INVALID_SERVICE)?;
         let named = Named::parse(data).ok_or(Reason::UNSUPPORTED)?;
@@ -213,7 +213,7 @@ impl Manager {
     }
 
     /// REJ to a request that no program is asked about.
-    fn say_no(&mut self, now: Nanos, from: Sender, transaction: u64, reject: Reject) -> Result<(), DropReason> {
+    fn refuse_unasked(&mut self, now: Nanos, from: Sender, transaction: u64, reject: Reject) -> Result<(), DropReason> {
         if !self.answers.take(now) {
             return Err(DropReason::MadUnknown);
         }
@@ -269,7 +269,7 @@ fn no(number: CommId, reason: Reason, detail: Vec<u8>) -> Reject {
     Reject { pair, about: About::Request, reason, detail, data: Default::default() }
 }
 
-/// Between whom a question is.
+/// Both ends of a request.
 #[derive(Clone, Copy)]
 struct Peers {
     local: SocketAddrV4,
@@ -285,7 +285,7 @@ impl Held {
 }
 
 /// What a request reports to the program: what the peer may have outstanding is what this side takes.
-fn told(request: &Request) -> Parameters {
+fn parameters_of(request: &Request) -> Parameters {
     Parameters {
         data: request.data.0.get(Named::LEN..).unwrap_or_default().to_vec(),
         responder_resources: request.qp.initiator_depth,

@@ -160,7 +160,7 @@ impl Manager {
     }
 
     /// A question for a queue pair of datagrams.
-    pub(crate) fn look_up(&mut self, now: Nanos, owner: IdKey, lookup: Lookup, peer: Peer) {
+    pub(crate) fn start_lookup(&mut self, now: Nanos, owner: IdKey, lookup: Lookup, peer: Peer) {
         let (number, transaction) = (lookup.request, self.draw());
         let (question, mad) = Question::new(now, lookup, transaction);
         let Peer { address: remote, next_hop } = peer;
@@ -291,7 +291,7 @@ impl Manager {
     }
 
     /// An answer to a lookup came.
-    pub(crate) fn looked_up(&mut self, from: Ipv4Addr, reply: LookupReply) -> bool {
+    pub(crate) fn end_lookup(&mut self, from: Ipv4Addr, reply: LookupReply) -> bool {
         let known = self.questions.get(&reply.request).is_some_and(|asking| asking.remote == from);
         let Some(asking) = known.then(|| self.questions.remove(&reply.request)).flatten() else { return false };
         self.due.cancel(Due::Question(reply.request));
@@ -324,7 +324,7 @@ impl Manager {
         }
         if !self.resolving.is_empty() {
             let waiting: Vec<IdKey> = self.resolving.iter().copied().collect();
-            done += waiting.into_iter().filter(|key| self.look(now, *key, resolution)).count();
+            done += waiting.into_iter().filter(|key| self.check_next_hop(now, *key, resolution)).count();
         }
         done
     }
@@ -345,8 +345,8 @@ impl Manager {
         }
     }
 
-    /// Looks whether an identifier's next hop is known, or will not be. Returns whether it waits no more.
-    fn look(&mut self, now: Nanos, key: IdKey, resolution: &AddressResolution) -> bool {
+    /// Checks whether an identifier's next hop is known, or will not be. Returns whether it waits no more.
+    fn check_next_hop(&mut self, now: Nanos, key: IdKey, resolution: &AddressResolution) -> bool {
         let Some(id) = self.id(key) else { return self.resolving.remove(&key) };
         let reach = id.way.map_or(Reach::NoRoute, |remote| resolution.reach(remote));
         let (role, what) = match reach {

@@ -8,7 +8,7 @@ use wire::roce::cm::Mad;
 pub struct Letter {
     /// The peer.
     pub to: Ipv4Addr,
-    /// The next hop, where a datagram of the peer showed it; otherwise it is looked up.
+    /// The next hop, where a datagram of the peer showed it; otherwise it is resolved.
     pub next_hop: Option<Mac>,
     /// What to send.
     pub mad: Mad,
@@ -21,7 +21,7 @@ pub struct Outbox {
     pub letters: Vec<Letter>,
 }
 
-/// Who sent a datagram: where the answer goes.
+/// Sender of a datagram: where the answer goes.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) address: Ipv4Addr,

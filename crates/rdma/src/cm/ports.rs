@@ -1,13 +1,13 @@
-//! Ports of a device: who is bound to which, in each of the two port spaces.
+//! Ports of a device: the bindings in each of the two port spaces.
 use crate::failure::Failure;
 use std::collections::HashMap;
 use wire::roce::cm::Service;
 
-/// Ports that are given to who asks for any.
+/// Ephemeral ports.
 const FIRST: u16 = 32_768;
 const COUNT: u16 = 28_232;
 
-/// Who is bound to a port.
+/// Owners of a port.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     users: u32,
@@ -19,7 +19,7 @@ struct Bound {
 pub(crate) struct Ports(HashMap<Service, Bound>);
 
 impl Ports {
-    /// Binds to a port; 0 stands for any free one, looked for from `begin` on. Returns the port.
+    /// Binds to a port; 0 stands for any free one, searched from `begin` on. Returns the port.
     ///
     /// # Errors
     /// EADDRINUSE: another one has it, or all have somebody.

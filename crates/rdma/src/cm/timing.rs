@@ -1,7 +1,7 @@
 //! Times of connection management. Those on the wire are codes: 4.096 us * 2^n (IBTA 1.3, 9.7.6.1.3).
 use engine::Nanos;
 
-/// How long a peer's control plane may take for an answer: 1.1 s. A program may take longer: MRA says so.
+/// How long a peer's control plane may take for an answer: 1.1 s. A program may take longer: then it sends MRA.
 pub(crate) const RESPONSE: u8 = 18;
 /// How often a message is sent again.
 pub(crate) const RETRIES: u8 = 15;

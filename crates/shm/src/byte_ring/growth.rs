@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 impl ByteRing {
-    /// The ring of a stream that may go through several: the one that its word says, or the first one that there is.
+    /// The ring of a stream that may go through several: the one of its word, or the first one that there is.
     pub fn map_first(region: &Arc<Region>, rings: Rings) -> io::Result<ByteRing> {
         let Rings { small, full, large, word } = rings;
         let begin = ByteRing::map(region, full.0, full.1)?;
@@ -80,8 +80,8 @@ impl ByteRing {
         self.grown
     }
 
-    /// The stream goes on in the next ring: takes along what lies here from stream position `from` on, and lets the
-    /// other side know. The same ring where there is none.
+    /// The stream goes on in the next ring: takes along what lies here from stream position `from` on, and publishes
+    /// that to the other side. The same ring where there is none.
     pub fn grow(self: &Arc<ByteRing>, from: u32) -> Arc<ByteRing> {
         let (Some(next), Some(region)) = (self.following(), self.region()) else { return Arc::clone(self) };
         next.write_span(from, &Span::new(self, from, self.size()));
@@ -89,7 +89,7 @@ impl ByteRing {
         Arc::new(next)
     }
 
-    /// The ring for a writer who has stream positions `from` to `end` under way: a later one where they are too many
+    /// The ring for a writer that has stream positions `from` to `end` under way: a later one where they are too many
     /// for this one.
     pub fn holding(self: &Arc<ByteRing>, from: u32, end: u32) -> Arc<ByteRing> {
         let mut ring = Arc::clone(self);
@@ -163,7 +163,7 @@ mod tests {
         on_its_way.read(&mut before);
         assert_eq!(before, bytes, "the small ring stays as it was");
         assert!(seen.grown().is_none() && Arc::ptr_eq(&grown.grow(0), &grown), "once");
-        assert!(map().has_grown() && !writer.has_grown(), "who comes later begins with the full one");
+        assert!(map().has_grown() && !writer.has_grown(), "a later mapping begins with the full one");
     }
 
     #[test]

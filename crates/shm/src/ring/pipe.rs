@@ -1,9 +1,9 @@
-//! Single-producer, single-consumer rings whose elements say themselves whether they are valid. This is the
+//! Pipe: a single-producer, single-consumer ring whose elements have a valid bit each. This is the
 //! notification pipe of SmartNS (section 3.4): the layout of send, receive and completion queues.
 //!
 //! An element is `W` words. The highest bit of the last word is its valid bit. The producer writes the other words and
 //! then the last one, with the bit of this lap; the bit toggles at each wrap. So the consumer polls the element itself,
-//! and no line holds a position that both sides want. Fresh memory is zero, and the bit is 1 in the first lap.
+//! and no line holds a position that both sides use. Fresh memory is zero, and the bit is 1 in the first lap.
 //!
 //! The consumer counts what it took in a line of its own. The producer reads that line once every so many elements.
 //!
@@ -72,7 +72,7 @@ impl<const W: usize> PipeProducer<W> {
     pub fn push(&mut self, element: [u64; W]) -> Result<(), Full> {
         const { assert!(W > 0) };
         if self.left == 0 {
-            self.look()?;
+            self.refresh()?;
         }
         let (place, mut at) = (self.place.descriptor::<W>(self.tail), 0);
         while at < W - 1 {
@@ -109,7 +109,7 @@ impl<const W: usize> PipeProducer<W> {
 
     /// Reads the consumer's counter.
     #[cold]
-    fn look(&mut self) -> Result<(), Full> {
+    fn refresh(&mut self) -> Result<(), Full> {
         self.left = self.room().min(self.every);
         if self.left == 0 { Err(Full) } else { Ok(()) }
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_valid_bit_is_what_smartns_says() {
+    fn the_valid_bit_is_that_of_smartns() {
         let (mut producer, mut consumer, region) = pair::<8>(4, 4);
         let last = |index: usize| region.u64_at(AT + 2 * CACHE_LINE + index * 64 + 56);
         for lap in 0..4u64 {

@@ -8,7 +8,7 @@ use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery, TransmitPat
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
-/// What has a random source of its own, so that what a seed says of TCP stays as it is.
+/// What has a random source of its own, so that a seed's part about TCP stays as it is.
 pub(crate) const OWN: u64 = 0x0052_444d_4100;
 
 /// Regions of all programs at once.

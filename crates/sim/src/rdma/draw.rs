@@ -1,4 +1,4 @@
-//! RDMA in the scenario of a seed. It has random numbers of its own: what a seed says of TCP stays as it is.
+//! RDMA in the scenario of a seed. It has random numbers of its own: a seed's part about TCP stays as it is.
 use super::device::OWN;
 use super::plan::{Break, LEAST_RAW, LinkKind, LinkPlan, Vanish};
 use crate::plan::Plan;

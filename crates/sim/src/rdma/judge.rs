@@ -183,7 +183,7 @@ impl Judge {
         (arrival.half.expected..works.len()).find(|number| works[*number].takes_receive()).ok_or_else(|| nobody.into())
     }
 
-    /// Nothing is lost, and who sends finds a receive work request: so the first message of each queue pair has come.
+    /// Nothing is lost, and each send finds a receive work request: so the first message of each queue pair has come.
     pub(crate) fn first_came(&self, side: usize, halves: &[Half]) -> Result<(), String> {
         let LinkPlan { breaks, vanishes, receive_gap_us, .. } = &self.plan;
         let is_due = self.network.is_calm

@@ -9,7 +9,7 @@ use ::verbs::{Completion, CompletionFlags, Status};
 
 impl Link {
     /// What is reported to a program of a completion; the first one of the second program is lied about.
-    pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
+    pub(super) fn reported(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
         let of_receive = matches!(self.judge.lie, Some(Lie::Queue | Lie::Key)) || !self.judge.lanes[side].is_empty();
         let is_it = side == 1 && done.status == Status::Success && (done.is_receive() || !of_receive);
         let lie = if is_it { self.judge.lie.take() } else { None };
@@ -101,7 +101,7 @@ fn lies_about_raw_packets_are_found() {
     find_each(LinkKind::Raw, &lies);
 }
 
-/// The judge finds each of these, and says one of the words.
+/// The judge finds each of these, and its error has one of the words.
 fn find_each(kind: LinkKind, lies: &[(Lie, &[&str])]) {
     let plan = plan(kind);
     let found =

@@ -1,4 +1,4 @@
-//! Two programs and their queue pairs: what they do in turn, and what their completions may say.
+//! Link: two programs and their queue pairs, what they do in turn, and the completions that they may get.
 mod posting;
 
 use super::device::SharedDevice;
@@ -13,7 +13,7 @@ use ::verbs::{AsyncEvent, AsyncMessage, Completion, Gid, QpState, Status};
 use port::Nanos;
 use std::sync::Arc;
 
-/// Between two looks whether the peer's host is known.
+/// Between two polls whether the peer's host is found.
 const ASK_AGAIN: Nanos = 10_000_000;
 /// Between the packet sequence numbers of a queue pair and those of its next life: far more than are on their way.
 const LIFE: u32 = 0x21_0000;
@@ -118,7 +118,7 @@ impl Link {
         self.judge.judged
     }
 
-    /// One of its programs is on this host, and has something to look at.
+    /// One of its programs is on this host, and has something to poll.
     pub(crate) fn has_mail(&self, host: usize) -> bool {
         let here = |side: &usize| self.plan.hosts[*side] == host;
         let mail = |side: usize| self.sides[side].as_ref().is_some_and(Program::has_mail);
@@ -206,7 +206,7 @@ impl Link {
 
     fn take_completions(&mut self, now: Nanos, side: usize) -> Result<(), String> {
         if self.plan.events {
-            // Without an event nobody looks.
+            // Without an event there is no poll.
             let Some(program) = &self.sides[side] else { return Ok(()) };
             if program.channel.take().is_empty() {
                 return Ok(());
@@ -215,14 +215,14 @@ impl Link {
         }
         while let Some(done) = self.sides[side].as_mut().map_or(Ok(None), Program::poll)? {
             self.progress_at = now;
-            self.told(side, done)?.into_iter().try_for_each(|done| self.take(side, &done))?;
+            self.reported(side, done)?.into_iter().try_for_each(|done| self.take(side, &done))?;
         }
         Ok(())
     }
 
     /// What is reported to a program of a completion.
     #[cfg(not(test))]
-    fn told(&self, _side: usize, done: Completion) -> Result<[Completion; 1], String> {
+    fn reported(&self, _side: usize, done: Completion) -> Result<[Completion; 1], String> {
         Ok([done])
     }
 
@@ -330,7 +330,7 @@ impl Link {
             let event = <[u8; AsyncMessage::BYTES]>::try_from(message).ok().and_then(AsyncMessage::decode);
             let event = event.ok_or("an asynchronous event that there is not")?;
             if !matches!(event.event, CommunicationEstablished | LastReceiveReached | SendQueueDrained) {
-                return Err(format!("side {side} is told {event:?}"));
+                return Err(format!("side {side} got {event:?}"));
             }
         }
         Ok(())
@@ -357,8 +357,8 @@ impl Link {
 
     fn connect(&mut self, now: Nanos, qp: usize) -> Result<(), String> {
         let [Some(one), Some(other)] = &mut self.sides else { return Ok(()) };
-        let knows = [one.reaches(self.gids[1])?, other.reaches(self.gids[0])?];
-        if knows != [true; 2] {
+        let reachable = [one.reaches(self.gids[1])?, other.reaches(self.gids[0])?];
+        if reachable != [true; 2] {
             self.wake(now, now + ASK_AGAIN);
             return Ok(());
         }

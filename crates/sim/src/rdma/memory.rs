@@ -168,7 +168,7 @@ impl Memory {
         Binding { window, key, region, address, len, rights: GRANTS, zero_based }
     }
 
-    /// Each byte that nobody may write is as it was; of the others, `used` says for a place of a section which bytes
+    /// Each byte that nobody may write is as it was. Of the others, `used` has for a place of a section which bytes
     /// may stand there instead.
     pub(crate) fn check(&self, mut used: impl FnMut(usize, usize) -> Vec<u8>) -> Result<(), String> {
         for (number, section) in [self.source, self.target, self.receive].iter().enumerate() {

@@ -1,5 +1,5 @@
-//! RDMA in the simulation: devices beside TCP on the same hosts, programs that speak the contract of `crates/verbs`
-//! over real pipes and registered memory, and a judge who sees both sides. Each byte is in its place and none outside,
+//! RDMA in the simulation: devices beside TCP on the same hosts, programs with the contract of `crates/verbs`
+//! over real pipes and registered memory, and a judge that sees both sides. Each byte is in its place and none outside,
 //! each completion comes once, in order, with the right status, and none before its data.
 pub(crate) mod device;
 pub(crate) mod draw;

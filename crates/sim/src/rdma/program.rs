@@ -1,4 +1,4 @@
-//! One program: its context, queues and queue pairs, through the contract of `crates/verbs`.
+//! RDMA program: its context, queues and queue pairs, through the contract of `crates/verbs`.
 use super::device::SharedDevice;
 use super::memory::Memory;
 use super::plan::{LinkKind, LinkPlan};
@@ -326,9 +326,10 @@ impl Program {
             }
             _ => {}
         }
-        let rest = if work.is_inline { inline(&mut element, &order.data) } else { list(&mut element, &order.pieces) };
-        element.more = rest.len() as u8;
-        for words in std::iter::once(element.encode()).chain(rest) {
+        let following =
+            if work.is_inline { inline(&mut element, &order.data) } else { list(&mut element, &order.pieces) };
+        element.more = following.len() as u8;
+        for words in std::iter::once(element.encode()).chain(following) {
             assert!(self.send.push(words).is_ok(), "the send pipe holds all that is outstanding");
         }
         let half = &mut self.halves[qp];
@@ -343,7 +344,7 @@ impl Program {
         self.post_other(qp, element, BIND);
     }
 
-    /// Posts one more work request to a queue pair in the error state. Its completion says that those before it that
+    /// Posts one more work request to a queue pair in the error state. Its completion means that those before it that
     /// were not signalled have ended.
     pub(crate) fn post_mark(&mut self, qp: usize) {
         self.post_other(qp, SendElement::new(self.halves[qp].number, SendOpcode::Send), MARK);
@@ -412,7 +413,7 @@ impl Half {
     pub(crate) fn got_window(&mut self, opcode: SendOpcode, done: &Completion) -> Result<(), String> {
         let invalidates = opcode == SendOpcode::SendInvalidate;
         if done.flags.has(CompletionFlags::INVALIDATED) != invalidates {
-            return Err("a message says otherwise than it was sent whether it invalidates a window".into());
+            return Err("a message differs from what was sent in whether it invalidates a window".into());
         }
         let Some(window) = self.window.as_mut().filter(|_| invalidates) else { return Ok(()) };
         window.bound = Bound::No;
@@ -514,7 +515,7 @@ fn attributes(plan: &LinkPlan, peer: Gid, remote: QpNumber, psns: [u32; 2]) -> [
 /// Puts scatter-gather entries into an element; returns the further ones.
 fn list(element: &mut SendElement, pieces: &[Piece]) -> Vec<[u64; 8]> {
     element.pieces = pieces.len() as u8;
-    let (first, rest) = pieces.split_at(pieces.len().min(PIECES_FIRST));
+    let (first, remaining) = pieces.split_at(pieces.len().min(PIECES_FIRST));
     first.iter().enumerate().for_each(|(index, piece)| element.set_piece(index, *piece));
     let further = |pieces: &[Piece]| {
         let mut words = [0; 8];
@@ -523,7 +524,7 @@ fn list(element: &mut SendElement, pieces: &[Piece]) -> Vec<[u64; 8]> {
         }
         words
     };
-    rest.chunks(PIECES_NEXT).map(further).collect()
+    remaining.chunks(PIECES_NEXT).map(further).collect()
 }
 
 /// Puts inline data into an element; returns the further ones.
@@ -536,12 +537,12 @@ fn inline(element: &mut SendElement, data: &[u8]) -> Vec<[u64; 8]> {
             *word = u64::from_ne_bytes(eight);
         }
     };
-    let (first, rest) = data.split_at(data.len().min(INLINE_FIRST));
+    let (first, remaining) = data.split_at(data.len().min(INLINE_FIRST));
     fill(&mut element.words, first);
     let further = |bytes: &[u8]| {
         let mut words = [0; 8];
         fill(&mut words, bytes);
         words
     };
-    rest.chunks(INLINE_NEXT).map(further).collect()
+    remaining.chunks(INLINE_NEXT).map(further).collect()
 }

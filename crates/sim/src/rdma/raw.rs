@@ -29,7 +29,7 @@ pub(crate) struct Lane {
     form: Form,
     /// No other queue pair of the scenario has it.
     tag: u16,
-    /// Hosts: who sends, who receives.
+    /// Hosts: the sender, the receiver.
     hosts: [usize; 2],
 }
 
@@ -75,7 +75,7 @@ impl Lane {
         };
         ethernet::Header { dst, src, ethertype: kind }.emit(&mut bytes);
         let at = ethernet::HEADER_LEN;
-        let rest = (len - at) as u16;
+        let remaining = (len - at) as u16;
         let udp = match self.form {
             Form::Ethernet => {
                 bytes[at..at + 2].copy_from_slice(&self.tag.to_be_bytes());
@@ -83,7 +83,7 @@ impl Lane {
             }
             Form::Ipv4 => {
                 let [from, to] = self.hosts.map(Plan::ipv4);
-                let payload = rest - ipv4::HEADER_LEN as u16;
+                let payload = remaining - ipv4::HEADER_LEN as u16;
                 ipv4::Header::new(ipv4::UDP, (from, to), payload).emit(&mut bytes[at..]);
                 Some(at + ipv4::HEADER_LEN)
             }

@@ -59,7 +59,7 @@ pub(crate) fn draw(plan: &LinkPlan, count: usize, random: &mut Random) -> Vec<Wo
         let mut work = draw_one(plan, random);
         work.before = before;
         before = work.after();
-        // Who waits for the completion of the last one is notified of all.
+        // A wait for the completion of the last one covers all.
         work.is_signalled |= number + 1 == count;
         works.push(work);
     }
@@ -73,7 +73,7 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
         LinkKind::Reliable | LinkKind::Windowed | LinkKind::Extended => {
             random.pick(&[Write, Write, WriteImmediate, Send, SendImmediate, Read, Read, FetchAdd, CompareSwap])
         }
-        // Who may lose messages needs their numbers.
+        // A link that may lose messages needs their numbers.
         LinkKind::Unreliable => random.pick(&[Write, WriteImmediate, SendImmediate]),
         LinkKind::Datagram => SendImmediate,
         LinkKind::Raw => Send,
@@ -93,7 +93,7 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
     Work {
         opcode,
         len,
-        // Who invalidates a window waits until its peer's completion says that its own accesses have ended.
+        // Invalidating a window waits until the peer's completion shows that its own accesses have ended.
         is_signalled: random.chance(0.6) || plan.kind == LinkKind::Windowed,
         // A window goes when all that was read by it has come.
         is_fenced: plan.kind.is_reliable() && random.one_in(10) || opcode == SendInvalidate,

@@ -1,4 +1,4 @@
-//! ZeroNIC scenarios. They have random numbers of their own: what a seed says of TCP and RDMA stays as it is.
+//! ZeroNIC scenarios. They have random numbers of their own: a seed's part about TCP and RDMA stays as it is.
 use super::plan::{ShortagePlan, SidePlan, TalkPlan, Trouble, TroubleKind};
 use crate::plan::Plan;
 use crate::random::Random;

@@ -61,7 +61,7 @@ impl Sides<'_> {
         let conn = self.conn(side, at)?;
         let posted = conn.receives.pop_front().filter(|posted| posted.id == done.id);
         let posted = posted.ok_or("a completion out of order, or of what is not under way")?;
-        let told = conn.told;
+        let delivered = conn.delivered;
         if carries == Carries::Messages && done.value > 0 {
             let bytes = sent.map(|sent| sent.get(conn.messages).map_or(0, |len| *len as u64));
             conn.messages += 1;
@@ -72,16 +72,16 @@ impl Sides<'_> {
         if done.value > 0 && conn.peer_ended {
             return Err("bytes come behind the end of the stream".into());
         }
-        (conn.told, conn.is_full) = (told + done.value, false);
+        (conn.delivered, conn.is_full) = (delivered + done.value, false);
         if done.value > posted.len as u64 {
             return Err(format!("it has more bytes than the {} that were posted", posted.len));
         }
-        if peer_written.is_some_and(|written| told + done.value > written) {
+        if peer_written.is_some_and(|written| delivered + done.value > written) {
             return Err("more bytes came than were sent".into());
         }
         let program = self.programs[side].as_mut().ok_or("its program is gone")?;
         if !program.is_unmapped {
-            program.memory.has(RECEIVE, posted.place, stream, told, done.value as usize)?;
+            program.memory.has(RECEIVE, posted.place, stream, delivered, done.value as usize)?;
             program.release(RECEIVE, posted)?;
         }
         Ok(true)
@@ -102,12 +102,12 @@ impl Sides<'_> {
     /// What the peer has acknowledged is in memory that its program posted, or was notified of.
     fn is_delivered(&self, side: usize, at: usize, posted: Posted) -> Result<(), String> {
         let stream = self.streams[side][at];
-        // What is deferred is kept aside until its receive is posted.
+        // Deferred payload is buffered until its receive is posted.
         let defers = self.shortages[1 - side] == ShortagePlan::Defer;
         let peer = self.programs[1 - side].as_ref().filter(|peer| !peer.is_unmapped && !defers);
         let Some(peer) = peer else { return Ok(()) };
         let conn = &peer.conns[at];
-        let (mut from, end) = (conn.told, posted.at + posted.len as u64);
+        let (mut from, end) = (conn.delivered, posted.at + posted.len as u64);
         if conn.is_closed {
             return Ok(());
         }
@@ -142,8 +142,8 @@ impl Sides<'_> {
         conn.peer_ended = true;
         match peer {
             _ if is_spoiled => Ok(false),
-            Some((true, written)) if written == conn.told => Ok(false),
-            _ => Err(format!("the stream ends after {} bytes, its sender has {peer:?}", conn.told)),
+            Some((true, written)) if written == conn.delivered => Ok(false),
+            _ => Err(format!("the stream ends after {} bytes, its sender has {peer:?}", conn.delivered)),
         }
     }
 
@@ -158,7 +158,7 @@ impl Sides<'_> {
         };
         conn.is_full = true;
         if done.value != ENOBUFS && !is_over {
-            return Err("a receive is refused, and not for want of room".into());
+            return Err("a receive is refused, and there is room".into());
         }
         let program = self.programs[side].as_mut().ok_or("its program is gone")?;
         if !program.is_unmapped {

@@ -9,7 +9,7 @@ use context::comm::{Completion, Outcome};
 
 impl Talk {
     /// What is reported to a program; the first receive of the second program is lied about.
-    pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
+    pub(super) fn reported(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
         let lies = side == 1 && done.outcome == Outcome::Received;
         let Some(program) = &self.programs[side] else { return Ok(Vec::new()) };
         Ok(match self.lie.take_if(|_| lies) {

@@ -1,4 +1,4 @@
-//! One program: its queues, its memory, and what it posted on each connection.
+//! ZeroNIC program: its queues, its memory, and what it posted on each connection.
 use super::host::ZeroHost;
 use super::plan::{SidePlan, TalkPlan};
 use crate::random::{Random, Stream};
@@ -37,7 +37,7 @@ pub(super) struct Conn {
     pub(super) receives: VecDeque<Posted>,
     /// Bytes that were posted, and bytes that came in order.
     pub(super) written: u64,
-    pub(super) told: u64,
+    pub(super) delivered: u64,
     /// The bytes of each send, where they are messages, and how many messages came.
     pub(super) lengths: Vec<usize>,
     pub(super) messages: usize,
@@ -191,7 +191,7 @@ impl Program {
             self.conns[at].is_ended = true;
             self.post(number, Order::End)?;
         }
-        let later = |due: Nanos, wants: bool| if wants && due > now { due } else { Nanos::MAX };
+        let later = |due: Nanos, has_one: bool| if has_one && due > now { due } else { Nanos::MAX };
         let receive = later(self.conns[at].receive_at, self.needs_receives(at));
         Ok(receive.min(later(self.conns[at].send_at, self.needs_sends(at, total))))
     }
@@ -259,9 +259,9 @@ impl Program {
     /// Its connections, for people.
     pub(super) fn describe(&self) -> String {
         let of = |conn: &Conn| {
-            let Conn { number, sends, receives, written, told, is_ended, peer_ended, is_closed, .. } = conn;
+            let Conn { number, sends, receives, written, delivered, is_ended, peer_ended, is_closed, .. } = conn;
             format!(
-                "{number}: {} sends, {} receives, {written} written, {told} told, ended {is_ended} {peer_ended}, \
+                "{number}: {} sends, {} receives, {written} written, {delivered} delivered, ended {is_ended} {peer_ended}, \
                  closed {is_closed}",
                 sends.len(),
                 receives.len()

@@ -1,4 +1,4 @@
-//! Two ZeroNIC hosts, their programs, and what they do in turn.
+//! Talk: two ZeroNIC hosts, their programs, and what they do in turn.
 use super::host::{SharedWatch, ZeroHost, address};
 use super::judge::Sides;
 use super::plan::{TalkPlan, Trouble, TroubleKind};
@@ -72,7 +72,7 @@ impl Talk {
             programs,
             watch,
             streams,
-            // Who connects finds somebody who listens.
+            // A connect finds a listener.
             wake_at: [begin + 1_000_000, begin],
             has_begun: [false; 2],
             spoiled_at: None,
@@ -131,7 +131,7 @@ impl Talk {
         self.freeze(now, side)
     }
 
-    /// The inspector learns which connection is which: the listener's port says it.
+    /// The inspector finds which connection is which by the listener's port.
     fn register(&mut self) {
         let mut watch = self.watch.lock();
         for view in self.hosts[CLIENT].programs.stack().views(64) {
@@ -220,7 +220,7 @@ impl Talk {
         }
         while let Some(done) = self.programs[side].as_mut().map_or(Ok(None), Program::completion)? {
             self.progress_at = now;
-            for done in self.told(side, done)? {
+            for done in self.reported(side, done)? {
                 self.take(side, &done).map_err(|what| format!("{what}: {done:?}"))?;
             }
         }
@@ -232,7 +232,7 @@ impl Talk {
 
     /// What is reported to a program.
     #[cfg(not(test))]
-    fn told(&mut self, _side: usize, done: Completion) -> Result<[Completion; 1], String> {
+    fn reported(&mut self, _side: usize, done: Completion) -> Result<[Completion; 1], String> {
         Ok([done])
     }
 
@@ -346,7 +346,7 @@ impl Talk {
         program.memory.check(|section, place| {
             let mut all = program.conns.iter().enumerate().flat_map(|(at, conn)| {
                 let sends = conn.sends.iter().map(|posted| (0, side, posted.at, *posted));
-                let mut from = conn.told;
+                let mut from = conn.delivered;
                 let lengths = peer.map_or(&[][..], |peer| &peer.conns[at].lengths);
                 let receives = conn.receives.iter().enumerate().map(move |(nth, posted)| {
                     let len = conn.room(nth, posted.len, lengths);

@@ -61,7 +61,7 @@ fn bulk_flows_go_on_under_reordering() {
 /// `FLOWS=8 LOSS="0.001 0.01" MILLISECONDS=500 cargo test --release -p sim --test congestion -- --ignored --nocapture
 /// loss`
 #[test]
-#[ignore = "a table to look at"]
+#[ignore = "prints a table"]
 fn table() {
     let time: Nanos = std::env::var("MILLISECONDS").map_or(200, |text| text.parse().unwrap()) * crate::network::MS;
     let flows = std::env::var("FLOWS").map_or(8, |text| text.parse().unwrap());

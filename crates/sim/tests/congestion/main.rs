@@ -129,7 +129,7 @@ fn distance_is_no_queue() {
 /// --release -p sim
 /// --test congestion -- --ignored --nocapture table`
 #[test]
-#[ignore = "a table to look at"]
+#[ignore = "prints a table"]
 fn table() {
     let wanted = std::env::var("POINTS").unwrap_or("10:10 20:20 4:16 4:64 4:128".into());
     let controls = std::env::var("CONTROLS").unwrap_or("dctcp timely none".into());

@@ -1,5 +1,5 @@
-//! What runs on the hosts: one that receives, the others send to it; requests of 64 KiB with short replies, or bytes
-//! without end. Only positions in buffers are spoken of: nobody looks at the bytes.
+//! Programs on the hosts: one that receives, the others send to it; requests of 64 KiB with short replies, or bytes
+//! without end. Only positions in buffers are exchanged: the bytes are not read.
 use crate::network::{Net, Plan, Station};
 use context::{Bump, Completion, Congestion, Endpoint, Reply, Request, Slot};
 use port::Nanos;

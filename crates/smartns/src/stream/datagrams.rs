@@ -15,7 +15,7 @@ use wire::ipv4;
 /// Bytes of a datagram at most: the largest path MTU.
 pub const MOST_BYTES: usize = 4096;
 
-/// A queue pair's turn: whoever carries datagrams is notified that it has some.
+/// A queue pair's quantum: whoever carries datagrams is notified that it has some.
 pub(crate) fn offer(qp: &Qp, round: &mut Round<'_, '_>) -> SendProgress {
     if qp.sends() && !qp.queue.is_empty() {
         round.out.events.push(Event::Ready(qp.identity.number));

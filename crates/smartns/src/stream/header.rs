@@ -43,7 +43,7 @@ pub enum MessageKind {
     Read = 13,
     /// A part of what was read.
     Response = 16,
-    /// It only says how many requests were carried out.
+    /// It only has how many requests were carried out.
     Acknowledge = 17,
     /// A request is refused.
     Refusal = 18,

@@ -6,10 +6,10 @@
 //! messages over once they are in order ([`crate::Shard::arrived`]).
 pub(crate) mod datagrams;
 mod header;
+pub(crate) mod quantum;
 mod requester;
 mod responder;
 mod shard;
-pub(crate) mod turns;
 mod unreliable;
 
 pub use datagrams::MOST_BYTES as MOST_DATAGRAM;
@@ -55,7 +55,7 @@ pub struct Message {
     pub content: Content,
 }
 
-/// What is left to say of a queue pair that is about to go.
+/// What is left to send of a queue pair that is about to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinalMessage {
     /// A message without payload that is still to be sent to the peer: its requests that were carried out. With
@@ -95,7 +95,7 @@ pub struct Arrived {
     pub header: Header,
     /// Bytes of its payload.
     pub len: u32,
-    /// The payload, where it was kept.
+    /// The payload, where it was buffered.
     pub kept: Option<Vec<u8>>,
     /// It was steered nowhere.
     pub denied: Option<Denied>,

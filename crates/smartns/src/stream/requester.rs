@@ -1,4 +1,4 @@
-//! The requester's half: work requests become messages, and end when the peer says that they are carried out.
+//! The requester's half: work requests become messages, and end when the peer reports that they are carried out.
 use super::unreliable::{end_unreported, is_unreliable};
 use super::{Begun, Content, Header, Message, MessageKind, Stream};
 use crate::ending::{complete_work, fail_front};
@@ -184,8 +184,8 @@ pub(super) fn refused(qp: &mut Qp, header: &Header, round: &mut Round<'_, '_>) {
     fail_front(qp, if is_it { status } else { Status::BadResponse }, round);
 }
 
-/// Nothing comes any more: what was asked for is not answered. As with packets, that is said when all retries are over
-/// (IBTA 1.3, 9.7.6.1.3): peers of hardware may end first, and programs count on it.
+/// Nothing comes any more: what was asked for is not answered. As with packets, that is reported when all retries are
+/// over (IBTA 1.3, 9.7.6.1.3): peers of hardware may end first, and programs count on it.
 pub(super) fn lost(qp: &mut Qp, round: &mut Round<'_, '_>) {
     let tries = Nanos::from(qp.settings.retries) + 1;
     let Some(stream) = qp.stream.as_mut() else { return };

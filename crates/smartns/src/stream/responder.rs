@@ -32,7 +32,7 @@ pub(super) fn steer(qp: &mut Qp, header: &Header, len: u32, round: &mut Round<'_
         return Steer::Later;
     }
     let payload = len.saturating_sub(HEADER_LEN as u32);
-    // What comes for a queue pair that has failed is not looked at.
+    // What comes for a queue pair that has failed is not read.
     if !qp.receives() {
         return Steer::Nowhere(Denied(INVALID));
     }
@@ -128,7 +128,7 @@ fn write(qp: &Qp, header: &Header, payload: u32, round: &Round<'_, '_>) -> Resul
     Ok(Steer::Places(domain, vec![place]))
 }
 
-/// A response goes where its READ says.
+/// A response goes to its READ's place.
 fn response(qp: &Qp, header: &Header, payload: u32, round: &Round<'_, '_>) -> Result<Steer, Refused> {
     let work = awaited(qp, header).and_then(|at| qp.queue.get(at)).ok_or(INVALID)?;
     let skip = u32::try_from(header.address).map_err(|_| INVALID)?;

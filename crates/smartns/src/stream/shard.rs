@@ -1,8 +1,8 @@
 //! Interface of a shard for the transport that carries its streams.
 use super::datagrams;
+use super::quantum::{deliver, next_message};
 use super::requester::lost;
 use super::responder::steer;
-use super::turns::{deliver, next_message};
 use super::{Arrived, FinalMessage, Header, Message, Steer};
 use crate::output::ShardOutput;
 use crate::qp::Qp;
@@ -27,12 +27,13 @@ impl Shard {
         self.with(now, number, out, lost);
     }
 
-    /// The next message of a queue pair that has a connection; `None`: [`Event::Ready`] says when to ask again.
+    /// The next message of a queue pair that has a connection; `None`: [`Event::Ready`] comes when there may be one
+    /// again.
     pub fn next_message(&mut self, now: Nanos, number: QpNumber, out: &mut ShardOutput<'_>) -> Option<Message> {
         self.with(now, number, out, next_message).flatten()
     }
 
-    /// What is left to say of a queue pair that is about to go, where it has a connection.
+    /// What is left to send of a queue pair that is about to go, where it has a connection.
     pub fn last_words(&self, number: QpNumber) -> Option<FinalMessage> {
         self.qps.get(self.numbers.get(number)?)?.stream.as_ref()?.last_words()
     }
@@ -56,7 +57,8 @@ impl Shard {
         self.with(now, number, out, |qp, round| deliver(qp, arrived, round));
     }
 
-    /// The host that the next datagram of a queue pair is for; `None`: [`crate::Event::Ready`] says when to ask again.
+    /// The host that the next datagram of a queue pair is for; `None`: [`crate::Event::Ready`] comes when there may be
+    /// one again.
     pub fn datagram_to(&mut self, now: Nanos, number: QpNumber, out: &mut ShardOutput<'_>) -> Option<Ipv4Addr> {
         let slot = self.of_datagrams(number)?;
         let qp = self.qps.get_mut(slot)?;

@@ -1,4 +1,5 @@
-//! Two shards with a program each, in virtual time, over a wire that loses, repeats, reorders and damages frames.
+//! Fixture: two shards with a program each, in virtual time, over a wire that loses, repeats, reorders and damages
+//! frames.
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 mod node;
@@ -90,7 +91,7 @@ impl Pair {
     }
 
     /// Rounds for some time.
-    pub(crate) fn rest(&mut self, time: u64) {
+    pub(crate) fn idle(&mut self, time: u64) {
         self.run(time, |_| false);
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Wire {
     pub long: u64,
     /// How many frames, in a thousand, stay as they are within a machine: whole trains, without checksums.
     pub inside: u64,
-    /// Looks at each frame that is sent: to which side, and its bytes. False loses it.
+    /// Sees each frame that is sent: to which side, and its bytes. False loses it.
     pub gate: Option<Gate>,
     /// How often slower than 8 bytes in a nanosecond each path of it is.
     pub slower: u64,

@@ -112,8 +112,8 @@ impl<P: Copy + Eq + Hash> Server<P> {
         }
     }
 
-    /// A client asks for a session. Nothing is kept of it: an old copy of its packet, or a forged address, changes
-    /// nothing. Only who receives the ticket can begin the session.
+    /// A client asks for a session. Nothing is stored of it: an old copy of its packet, or a forged address, changes
+    /// nothing. Only the receiver of the ticket can begin the session.
     fn give_ticket(&mut self, peer: P, header: &Header) {
         self.stamp += 1;
         let session = self.ticket(peer, header.lba, self.stamp);
@@ -167,7 +167,7 @@ impl<P: Copy + Eq + Hash> Server<P> {
     }
 
     /// Where there are as many sessions as may be, one goes that nobody misses: it is fenced, or of an earlier client
-    /// at the same address and port, which was killed. Who used it after all begins another one.
+    /// at the same address and port, which was killed. A client that used it after all begins another one.
     fn make_room(&mut self, peer: P) {
         if self.sessions.len() < self.config.most_sessions {
             return;

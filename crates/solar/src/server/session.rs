@@ -9,7 +9,7 @@ use crate::storage::{Block, Job, Outcome, Payload, Storage, Volume};
 use std::collections::VecDeque;
 use tcp::Nanos;
 
-/// No client comes so far by counting: a session that is said to begin beyond begins here, and numbers never overflow.
+/// No client comes so far by counting: a session that would begin beyond begins here, and numbers never overflow.
 const LAST_OLDEST: u64 = u64::MAX / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -99,7 +99,7 @@ pub struct VolumeClient {
 }
 
 impl VolumeClient {
-    /// Uses a volume, for those who have the queue, and for programs. `random` is as in [`Client::new`].
+    /// Uses a volume, for the owner of the queue, and for programs. `random` is as in [`Client::new`].
     pub fn new(
         config: ClientConfig,
         place: VolumeAddress,

@@ -63,7 +63,7 @@ pub(crate) fn send(now: Nanos, way: UdpPath, header: &[u8; HEADER_LEN], payload:
 }
 
 /// A received packet: the way back, whether it met congestion, and its bytes. Its own checksums cover the bytes, so
-/// UDP's is not looked at. `None` where the network layer has it, or the frame is malformed. A packet whose payload is
+/// UDP's is not checked. `None` where the network layer has it, or the frame is malformed. A packet whose payload is
 /// elsewhere is copied to `whole`, which stays in the cache from one packet to the next.
 pub(crate) fn receive<'f>(
     now: Nanos,

@@ -37,12 +37,12 @@ impl Disk {
         }
     }
 
-    /// A bit of a block flips where nobody looks.
+    /// A bit of a block flips silently.
     pub(crate) fn flip(&mut self, lba: u64, bit: usize) {
         self.blocks[lba as usize].1[bit / 8] ^= 1 << (bit % 8);
     }
 
-    pub(crate) fn turn(&mut self, now: u64) {
+    pub(crate) fn work(&mut self, now: u64) {
         self.now = now;
         let (due, later) = std::mem::take(&mut self.running).into_iter().partition(|(at, ..)| *at <= now);
         self.running = later;

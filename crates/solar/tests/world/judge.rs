@@ -1,5 +1,5 @@
-//! Keeps every write: a read may return what was durable when it began, or what was being written meanwhile; and
-//! nothing else.
+//! Checker of reads, with every write: a read may return what was durable when it began, or what was being written
+//! meanwhile; and nothing else.
 use solar::{BLOCK_LEN, Completion, Direction, Memory, Request, Status};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -122,7 +122,7 @@ impl World {
     /// Everything that happens until `end`.
     pub(crate) fn run_until(&mut self, end: u64) {
         while self.now < end {
-            self.turn();
+            self.work();
             let due = [
                 self.network.deadline(),
                 self.disk.deadline(),
@@ -144,7 +144,7 @@ impl World {
         assert_eq!(self.judge.outstanding(), 0, "requests never ended; client {:#?}", self.client);
     }
 
-    fn turn(&mut self) {
+    fn work(&mut self) {
         let now = self.now;
         for packet in self.network.arrived(now) {
             match (packet.to, &mut self.server) {
@@ -153,7 +153,7 @@ impl World {
                 _ => {}
             }
         }
-        self.disk.turn(now);
+        self.disk.work(now);
         let ended = self.disk.ended();
         if let Some(server) = &mut self.server {
             for (job, outcome) in ended {

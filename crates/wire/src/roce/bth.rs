@@ -8,7 +8,7 @@ pub const BTH_LEN: usize = 12;
 /// The default partition, full member (IBTA 1.3, 10.9.1.2): the only one of RoCE here.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
-/// What the header says of congestion.
+/// Congestion marks of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Congestion {
     /// The packet met congestion.

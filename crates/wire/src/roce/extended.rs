@@ -17,10 +17,10 @@ macro_rules! header {
             /// Reads the header; any bytes are one.
             #[inline]
             pub fn parse(bytes: &[u8; $len]) -> $name {
-                let rest = &bytes[..];
-                $(let (field, rest) = rest.split_first_chunk().expect("as long as its fields");
+                let remaining = &bytes[..];
+                $(let (field, remaining) = remaining.split_first_chunk().expect("as long as its fields");
                 let $field = <$kind>::from_be_bytes(*field);)+
-                debug_assert!(rest.is_empty());
+                debug_assert!(remaining.is_empty());
                 $name { $($field),+ }
             }
 
@@ -28,10 +28,10 @@ macro_rules! header {
             #[inline]
             pub fn bytes(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
-                let rest = &mut bytes[..];
-                $(let (field, rest) = rest.split_first_chunk_mut().expect("as long as its fields");
+                let remaining = &mut bytes[..];
+                $(let (field, remaining) = remaining.split_first_chunk_mut().expect("as long as its fields");
                 *field = self.$field.to_be_bytes();)+
-                debug_assert!(rest.is_empty());
+                debug_assert!(remaining.is_empty());
                 bytes
             }
         }
@@ -127,7 +127,7 @@ pub enum Syndrome {
 /// The header of acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
-    /// What it says.
+    /// Its content.
     pub syndrome: Syndrome,
     /// Messages that the responder has completed, modulo 2^24.
     pub messages: u32,

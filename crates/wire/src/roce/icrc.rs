@@ -28,7 +28,7 @@ pub fn icrc(packet: &[u8]) -> Option<[u8; ICRC_LEN]> {
         _ => return None,
     };
     let masked_len = ip_len + UDP_LEN + BTH_PART;
-    let (head, rest) = packet.split_at_checked(masked_len)?;
+    let (head, remaining) = packet.split_at_checked(masked_len)?;
     let mut masked = [0xff; MOST];
     let copy = &mut masked[LOCAL_ROUTE..LOCAL_ROUTE + masked_len];
     copy.copy_from_slice(head);
@@ -44,7 +44,7 @@ pub fn icrc(packet: &[u8]) -> Option<[u8; ICRC_LEN]> {
     copy[masked_len - 1] = 0xff;
     let mut hasher = Hasher::new();
     hasher.update(&masked[..LOCAL_ROUTE + masked_len]);
-    hasher.update(rest);
+    hasher.update(remaining);
     Some(hasher.finalize().to_le_bytes())
 }
 

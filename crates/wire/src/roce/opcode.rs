@@ -422,7 +422,7 @@ mod tests {
 
     // Checks IBTA: 9.3-a.
     #[test]
-    fn each_opcode_tells_its_headers() {
+    fn each_opcode_implies_its_headers() {
         let len = |number| Opcode::from_number(number).unwrap().extended_len();
         assert_eq!(
             [0x00, 0x05, 0x06, 0x0b, 0x0c, 0x0d, 0x0e, 0x11, 0x12, 0x13].map(len),

@@ -78,7 +78,7 @@ impl<'f> Packing<'f> {
         self.count
     }
 
-    /// Ends it: the headers say how long it is, which is at most an IPv4 packet.
+    /// Ends it: the headers get its length, which is at most an IPv4 packet.
     pub fn finish(self) {
         let ip_len = self.frame.len() - IP_AT;
         let udp_len = (ip_len - ipv4::HEADER_LEN) as u16;
@@ -87,7 +87,7 @@ impl<'f> Packing<'f> {
     }
 }
 
-/// A frame of the machine's own is a packed train. Of others, this says nothing: their UDP checksum stands there.
+/// A frame of the machine's own is a packed train. Of others, this means nothing: their UDP checksum stands there.
 #[inline]
 pub fn is_packed(frame: &[u8]) -> bool {
     let Some(ip_at) = ethernet::payload_at(frame, EtherType::Ipv4) else { return false };

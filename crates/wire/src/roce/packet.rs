@@ -1,4 +1,4 @@
-//! Whole packets: frames that carry RoCEv2 over IPv4.
+//! RoCEv2 packets, whole: frames that carry RoCEv2 over IPv4.
 use super::icrc::{ICRC_LEN, IP_AT, icrc};
 use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP_PORT, XrcEth};
 use crate::{EtherType, Mac, Malformed, be16, be32, ethernet, ipv4};
@@ -178,8 +178,8 @@ fn layout_with(frame: &[u8], more: usize) -> Result<Layout, Malformed> {
     Ok(Layout { ip_at, bth_at: udp_at + UDP_LEN, end: udp_at + len, ip })
 }
 
-/// The queue pair to which a frame goes, if it looks like a RoCEv2 packet over IPv4; nothing of it is checked. For who
-/// shares frames out.
+/// The queue pair to which a frame goes, if it has the form of a RoCEv2 packet over IPv4; nothing of it is checked. For
+/// code that shares frames out.
 #[inline]
 pub fn destination_qp(frame: &[u8]) -> Option<u32> {
     let ip_at = ethernet::payload_at(frame, EtherType::Ipv4)?;
@@ -211,7 +211,7 @@ pub struct Packet<'a, P = &'a [u8]> {
     pub source_mac: Mac,
     /// The base transport header.
     pub bth: Bth,
-    /// The extended headers, as long as the opcode says.
+    /// The extended headers, of the opcode's length.
     extended: &'a [u8],
     /// Payload, without padding.
     pub payload: P,
@@ -237,7 +237,7 @@ impl Payload for &[u8] {
 pub struct Inner<'f> {
     /// Its base header.
     pub bth: Bth,
-    /// Its extended headers, as long as the opcode says.
+    /// Its extended headers, of the opcode's length.
     pub extended: &'f [u8],
     /// Its payload, without padding.
     pub payload: &'f [u8],
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_says_the_same_as_the_whole_packet() {
+    fn a_front_has_the_same_fields_as_the_whole_packet() {
         for len in [1, 2, 3, 4, 1000] {
             let bth = Bth::new(Opcode::from_number(10).unwrap(), 0x11, Psn::new(2));
             let reth = Reth { address: 7, key: 9, len: len as u32 };

@@ -1,7 +1,7 @@
 //! Trains: packets of one message that follow each other, in one frame (docs/RDMA.md, "Trains").
 //!
 //! A train has the headers of a single packet, and more payload than one: each packet but the last has as much as the
-//! frame's owner keeps beside it (`segment`). Its opcode says where the train as a whole stands in its message, and its
+//! frame's owner keeps beside it (`segment`). Its opcode gives the place of the whole train in its message, and its
 //! sequence number is that of the first packet. A train never leaves a machine: [`Train::write_next`] makes the
 //! packets.
 use super::icrc::{ICRC_LEN, icrc};
@@ -30,13 +30,13 @@ struct Message<'a> {
 }
 
 impl<'a> Train<'a> {
-    /// That of a frame of the machine's own; each packet but the last has `segment` bytes of payload, and 0 says that
+    /// That of a frame of the machine's own; each packet but the last has `segment` bytes of payload. 0 means that
     /// there is one packet. `None` where the frame is no RoCEv2 packet over IPv4.
     pub fn of(frame: &'a [u8], segment: u16) -> Option<Train<'a>> {
         if segment > 0 && is_packed(frame) {
             let packed = Packed::parse(frame).ok()?;
-            let (mut rest, mut count, mut longest) = (packed.clone(), 0, 0);
-            while let Some(inner) = rest.next_packet().ok()? {
+            let (mut remaining, mut count, mut longest) = (packed.clone(), 0, 0);
+            while let Some(inner) = remaining.next_packet().ok()? {
                 count += 1;
                 longest = longest.max(inner.extended.len() + inner.payload.len());
             }

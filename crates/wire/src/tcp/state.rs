@@ -1,7 +1,7 @@
 //! The states of a connection, as RFC 9293 section 3.3.2 names them.
 use serde::{Deserialize, Serialize};
 
-/// State of a connection. Which one follows from what is finer grained the crate `tcp` says.
+/// State of a connection. The crate `tcp` has which one follows from its finer states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum State {
     /// Waits for any peer's SYN.

@@ -153,7 +153,7 @@ fn prove(state: &mut State, pointer: Value, extra: i64) {
         Value::Meta { id, off, .. } => (id, off, true),
         _ => return,
     };
-    // A distance that could leave the address space would be behind the end and look as if it were before it.
+    // A distance that could leave the address space would be behind the end and compare as before it.
     if name == ALONE || off.more >= FAR || off.fixed < 0 || off.fixed >= FAR as i64 {
         return;
     }
@@ -301,7 +301,7 @@ fn narrowed(cond: Cond, a: Number, b: Number, most: u64, half: u64) -> Number {
 
 fn narrow(state: &mut State, side: Side, to: Number) {
     let (Some(reg), from) = side else { return };
-    // No number is left: this way is not possible, and nothing that is said about it matters.
+    // No number is left: this way is not possible, and no fact about it matters.
     if to.min > to.max || to == from {
         return;
     }

@@ -46,9 +46,9 @@ pub(crate) enum Region {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub region: Region,
-    /// It is in bounds; otherwise the code must look.
+    /// It is in bounds; otherwise the code must check.
     pub proved: bool,
-    /// It is a multiple of its size; otherwise an atomic operation must look.
+    /// It is a multiple of its size; otherwise an atomic operation must check.
     pub aligned: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Argument {
     pub access: Access,
-    /// Bytes: so many, or as many as the next argument says.
+    /// Bytes: so many, or as many as the next argument has.
     pub bytes: Option<u32>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Written {
     pub stripped: u64,
 }
 
-/// What the check found out, for those who execute the program.
+/// Results of the check, for the interpreter and the compiler.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     /// For each instruction that uses memory.
@@ -100,7 +100,7 @@ pub(crate) struct Facts {
 pub(super) struct Check<'a> {
     object: &'a Object,
     facts: Facts,
-    /// The instruction that is looked at.
+    /// The instruction that is checked.
     at: usize,
     /// For each instruction where ways meet: states that were followed from there.
     seen: Vec<Vec<State>>,

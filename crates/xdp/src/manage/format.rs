@@ -46,7 +46,7 @@ fn variables(object: &Object, section: &str, bytes: &[u8]) -> Value {
     for (name, of) in object.types.variables(section) {
         let at = object.variables.get(name).copied().unwrap_or(usize::MAX);
         let size = object.types.bytes(of).unwrap_or(0) as usize;
-        if let Some(bytes) = bytes.get(at..).and_then(|rest| rest.get(..size)) {
+        if let Some(bytes) = bytes.get(at..).and_then(|from_there| from_there.get(..size)) {
             shown.insert(name.into(), show(&object.types, of, bytes, DEEPEST));
         }
     }
@@ -88,7 +88,7 @@ fn add_members(types: &Types, members: &[Member], bytes: &[u8], depth: u32, show
             continue;
         }
         let size = types.bytes(member.of).unwrap_or(0) as usize;
-        let Some(part) = bytes.get(at..).and_then(|rest| rest.get(..size)) else { continue };
+        let Some(part) = bytes.get(at..).and_then(|from_there| from_there.get(..size)) else { continue };
         match (show(types, member.of, part, depth), member.name.is_empty()) {
             // An anonymous struct inside: its members are the outer one's.
             (Value::Object(inner), true) => shown.extend(inner),

@@ -27,7 +27,7 @@ fn sentence(map: &MapDefinition, what: &str, size: usize, text: &str, why: &str)
     format!("\"{text}\" is no {what} of the map \"{}\" ({size} bytes): {why}", map.name)
 }
 
-/// `10.0.0.0/8` as prefix length and data; none: it does not look like that.
+/// `10.0.0.0/8` as prefix length and data; none: it has another form.
 fn prefix(text: &str, size: usize) -> Option<Result<Vec<u8>, String>> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let data = match address.parse::<IpAddr>().ok()? {
@@ -155,7 +155,7 @@ fn put_member(
         return Err(format!("\"{}\" is a bit field: write the whole as hex bytes", member.name));
     }
     let size = types.bytes(member.of).unwrap_or(0) as usize;
-    let part = into.get_mut(at / 8..).and_then(|rest| rest.get_mut(..size));
+    let part = into.get_mut(at / 8..).and_then(|from_there| from_there.get_mut(..size));
     put(types, member.of, value, part.ok_or("its type is damaged")?, depth)
         .map_err(|why| format!("{}: {why}", member.name))
 }

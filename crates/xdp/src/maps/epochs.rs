@@ -1,14 +1,14 @@
 //! Epoch-based reclamation: a removed entry is free once every run that may hold a pointer to it has ended.
 //!
 //! Epoch-based reclamation (Fraser, "Practical lock freedom", 2004, section 5.2.3). There is one count of epochs for a
-//! program. A run that looks into a map *pins* the epoch of that moment first. Removing an entry notes the epoch in
+//! program. A run that reads a map *pins* the epoch of that moment first. Removing an entry notes the epoch in
 //! which it was unlinked, and starts the next one. The entry may be used again when no pin is as old as that. A run
-//! that pinned later started its look-ups after the entry was unlinked, and could not find it any more.
+//! that pinned later started its lookups after the entry was unlinked, and could not find it any more.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What one replica says: the epoch of its present run, or 0 while it holds nothing. On a cache line of its own.
+/// The word of one replica: the epoch of its present run, or 0 while it holds nothing. On a cache line of its own.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Pin(AtomicU64);
@@ -16,7 +16,7 @@ pub(crate) struct Pin(AtomicU64);
 #[derive(Default)]
 pub(crate) struct Epochs {
     now: AtomicU64,
-    /// Replicas come and go rarely; only what looks for entries to use again takes this lock.
+    /// Replicas come and go rarely; only the search for entries to use again takes this lock.
     pins: Mutex<Vec<Weak<Pin>>>,
 }
 
@@ -34,8 +34,8 @@ impl Epochs {
         pin
     }
 
-    /// Before a run's first look-up. The exchange is also the fence that keeps look-ups behind it; without it a
-    /// processor may look first and pin later.
+    /// Before a run's first lookup. The exchange is also the fence that keeps lookups behind it; without it a
+    /// processor may read first and pin later.
     #[inline]
     pub(crate) fn pin(&self, pin: &Pin) {
         pin.0.swap(self.now.load(SeqCst), SeqCst);

@@ -46,7 +46,7 @@ struct Writer {
     removed: VecDeque<(u32, u64)>,
     linked: Vec<bool>,
     count: u32,
-    /// Where eviction looks next (the clock algorithm).
+    /// Where eviction goes on (the hand of the clock algorithm).
     hand: u32,
 }
 
@@ -141,7 +141,7 @@ impl Hash {
         self.writer().count
     }
 
-    /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that. So a look-up
+    /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that. So a lookup
     /// finds one of them, whole. With `in_place`, only the value is written. `put` writes the value: slot, new entry.
     /// True: the key is new.
     pub(crate) fn update(
@@ -245,12 +245,12 @@ impl Hash {
         }
     }
 
-    pub(crate) fn each(&self, mut look: impl FnMut(&[u8], u32)) {
+    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u32)) {
         let writer = self.writer();
         let mut key = vec![0; self.key_bytes];
         for (slot, _) in writer.linked.iter().enumerate().filter(|(_, linked)| **linked) {
             self.keys.read(slot * self.key_words, &mut key);
-            look(&key, slot as u32);
+            visit(&key, slot as u32);
         }
     }
 }

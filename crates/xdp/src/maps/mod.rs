@@ -1,6 +1,6 @@
 //! Maps: what a module shares with its replicas, with other modules' replicas of the same object, and with people.
 //!
-//! Values lie in place at addresses that stay, because a program holds pointers to them. Look-ups take no lock; what
+//! Values lie in place at addresses that stay, because a program holds pointers to them. Lookups take no lock; what
 //! adds and removes entries does (the kernel's maps are the same in this). All memory is made of atomic words, so that
 //! a value can be read and written from all sides at any time. A reader may find half of a change, as in the kernel.
 //! Programs to which this matters use atomic operations.
@@ -84,7 +84,7 @@ pub(crate) enum Table {
 
 /// A map of a loaded program.
 pub struct Map {
-    /// What the object says about it.
+    /// Its definition in the object.
     pub definition: MapDefinition,
     /// Replicas that have values of their own, in per-CPU maps; otherwise 1.
     pub(crate) copies: u32,
@@ -112,7 +112,7 @@ fn check(map: &MapDefinition) -> Result<(), String> {
     let name = &map.name;
     let refuse = |why: &str| Err(format!("the map \"{name}\" ({}) {why}", map.kind.name()));
     if map.max_entries == 0 {
-        return refuse("does not say how many entries it has (max_entries)");
+        return refuse("does not have a number of entries (max_entries)");
     }
     if map.kind == MapKind::RingBuffer {
         let good = map.max_entries.is_power_of_two() && map.max_entries >= 4096;
@@ -226,24 +226,24 @@ impl Map {
         }
     }
 
-    /// Calls `look` with each key and its slot, while nothing is added or removed.
-    pub(crate) fn each(&self, mut look: impl FnMut(&[u8], u32)) {
+    /// Calls `visit` with each key and its slot, while nothing is added or removed.
+    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u32)) {
         match &self.table {
-            Table::Array => (0..self.definition.max_entries).for_each(|index| look(&index.to_ne_bytes(), index)),
-            Table::Hash(hash) => hash.each(look),
-            Table::Lpm(lpm) => lpm.hash.each(look),
+            Table::Array => (0..self.definition.max_entries).for_each(|index| visit(&index.to_ne_bytes(), index)),
+            Table::Hash(hash) => hash.each(visit),
+            Table::Lpm(lpm) => lpm.hash.each(visit),
             Table::Ring(_) => {}
         }
     }
 
-    /// Runs `look` with the slot of a key, while nothing is added or removed.
-    pub(crate) fn with<T>(&self, key: &[u8], look: impl FnOnce(Option<u32>) -> T) -> T {
+    /// Runs `visit` with the slot of a key, while nothing is added or removed.
+    pub(crate) fn with<T>(&self, key: &[u8], visit: impl FnOnce(Option<u32>) -> T) -> T {
         let _held = match &self.table {
             Table::Hash(hash) => Some(hash.hold()),
             Table::Lpm(lpm) => Some(lpm.hash.hold()),
             Table::Array | Table::Ring(_) => None,
         };
-        look(self.find(key))
+        visit(self.find(key))
     }
 
     /// Entries that it has now.

@@ -118,7 +118,7 @@ extern "C" fn processor(run: &mut Run, _: u64, _: u64, _: u64, _: u64, _: u64) -
     run.replica.into()
 }
 
-/// The result code says it all: where a frame is redirected to is the control plane's affair.
+/// The result code is enough: where a frame is redirected to is the control plane's affair.
 extern "C" fn redirect(_: &mut Run, _: u64, flags: u64, _: u64, _: u64, _: u64) -> u64 {
     // Flags choose what happens when it fails, which it does not.
     if flags > 3 { 0 } else { 4 }
@@ -262,8 +262,8 @@ extern "C" fn load_bytes(run: &mut Run, _: u64, at: u64, to: u64, len: u64, _: u
         unsafe { std::ptr::copy(from, to as usize as *mut u8, near) };
     }
     if let Some(span) = frame.payload().filter(|_| near < len) {
-        let rest = bytes_mut(to + near as u64, len - near);
-        span.slice((at + near - headers) as u32, (len - near) as u32).read(rest);
+        let remaining = bytes_mut(to + near as u64, len - near);
+        span.slice((at + near - headers) as u32, (len - near) as u32).read(remaining);
     }
     0
 }

@@ -172,7 +172,7 @@ impl Run {
         Verdict::Aborted
     }
 
-    /// Before a look-up in a map whose entries may be removed.
+    /// Before a lookup in a map whose entries may be removed.
     #[inline]
     fn pin(&mut self) {
         if !self.pinned {

@@ -2,7 +2,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// Lines that are kept.
+/// Most lines that are stored.
 const LINES: usize = 256;
 /// Characters of a line.
 const LENGTH: usize = 256;
@@ -32,8 +32,8 @@ pub(super) fn format(pattern: &[u8], numbers: [u64; 3]) -> String {
     let text = String::from_utf8_lossy(pattern);
     let mut line = String::new();
     let mut numbers = numbers.into_iter();
-    let mut rest = text.chars();
-    while let Some(one) = rest.next() {
+    let mut remaining = text.chars();
+    while let Some(one) = remaining.next() {
         if one != '%' {
             line.push(one);
             continue;
@@ -41,7 +41,7 @@ pub(super) fn format(pattern: &[u8], numbers: [u64; 3]) -> String {
         let mut width = String::new();
         let mut long = false;
         let kind = loop {
-            match rest.next() {
+            match remaining.next() {
                 Some('l') => long = true,
                 Some(digit @ '0'..='9') => width.push(digit),
                 other => break other,

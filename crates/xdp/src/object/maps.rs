@@ -92,7 +92,7 @@ fn unsupported(number: u32) -> String {
     name.into()
 }
 
-/// What an object says about a map.
+/// Definition of a map in an object.
 #[derive(Debug, Clone)]
 pub struct MapDefinition {
     /// The C variable's name, or the section's.
@@ -157,7 +157,7 @@ pub(super) fn definitions(sections: &Sections<'_>, types: &Types) -> Result<Vec<
 }
 
 fn data_section(name: &str, data: &[u8], size: u64) -> Result<Option<MapDefinition>, String> {
-    let is = |prefix: &str| name == prefix || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
+    let is = |prefix: &str| name == prefix || name.strip_prefix(prefix).is_some_and(|suffix| suffix.starts_with('.'));
     let read_only = is(".rodata");
     if size == 0 || !(read_only || is(".data") || is(".bss")) {
         return Ok(None);
@@ -220,7 +220,7 @@ fn definition(name: &str, of: TypeId, types: &Types) -> Result<MapDefinition, St
     map.kind = match kind {
         Some(number) => MapKind::from_number(number)
             .map_err(|kind| format!("is of a type that is not supported here: {kind}; supported are {SUPPORTED}"))?,
-        None => return Err("does not say its type".into()),
+        None => return Err("does not have a type".into()),
     };
     Ok(map)
 }

@@ -51,12 +51,12 @@ pub struct Object {
     lines: BTreeMap<usize, Line>,
     /// The instructions as linked, for the kernel; the `imm` of one that refers to a map is its index.
     pub(crate) raw: Vec<Raw>,
-    /// What it says of its licence: some helpers of the kernel are for GPL programs only.
+    /// Its licence: some helpers of the kernel are for GPL programs only.
     pub(crate) license: Vec<u8>,
 }
 
 impl Object {
-    /// Reads an object that has one program. Errors: one sentence that says why it cannot be a module.
+    /// Reads an object that has one program. Errors: one sentence with the reason why it cannot be a module.
     pub fn parse(bytes: &[u8]) -> Result<Object, String> {
         Object::parse_program(bytes, None)
     }
@@ -112,7 +112,7 @@ impl Object {
         Ok(())
     }
 
-    /// The line of C that an instruction comes from, where the object says so.
+    /// The line of C that an instruction comes from, where the object has line information.
     pub fn line(&self, at: usize) -> Option<&Line> {
         let start = self.function(at)?.start;
         self.lines.range(start..=at).next_back().map(|(_, line)| line)
@@ -152,14 +152,14 @@ fn debug_information(sections: &Sections<'_>) -> Result<(Types, Extension), Stri
         None => Extension::default(),
     };
     if extension.core {
-        return Err("the object wants to be adapted to the types of a running kernel (CO-RE), which a module of a \
+        return Err("the object needs to be adapted to the types of a running kernel (CO-RE), which a module of a \
                     data-path outside the kernel cannot"
             .into());
     }
     Ok((types, extension))
 }
 
-/// What a section's name says about the programs in it (libbpf's names); `None` for no program, an error for another
+/// Kind of the programs in a section, by its name (libbpf's names); `None` for no program, an error for another
 /// kind of program.
 fn meaning(section: &str) -> Result<Option<(Stage, bool)>, String> {
     match section {
@@ -196,7 +196,7 @@ fn the_program(sections: &Sections<'_>, name: Option<&str>) -> Result<(Symbol, S
         0 => Err("the object has no program: mark a function that is not static with SEC(\"xdp\")".into()),
         _ => {
             let names: Vec<&str> = found.iter().map(|(symbol, ..)| symbol.name.as_str()).collect();
-            Err(format!("the object has several programs ({}): say which one with --program", names.join(", ")))
+            Err(format!("the object has several programs ({}): name one with --program", names.join(", ")))
         }
     }
 }
@@ -283,7 +283,7 @@ impl Linker<'_> {
             Some(target) if !target.defined => {
                 return Err(format!("the program calls \"{}\", which the object does not define", target.name));
             }
-            // A symbol of a whole section: the constant says where in it, less one instruction.
+            // A symbol of a whole section: the constant is its place in it, less one instruction.
             Some(target) if target.is_section => (target.section, (imm + 1).wrapping_mul(8)),
             Some(target) => (target.section, target.address as i64),
             None => (symbol.section, (offset as i64).wrapping_add((imm + 1).wrapping_mul(8))),

@@ -38,7 +38,7 @@ pub(super) struct Sections<'a> {
     relocations: HashMap<(usize, u64), usize>,
 }
 
-/// What the ELF header says about other machines, for the sentence.
+/// Names of other machines in the ELF header, for the sentence.
 fn machine(number: u16) -> String {
     match number {
         elf::EM_X86_64 => "x86-64".into(),

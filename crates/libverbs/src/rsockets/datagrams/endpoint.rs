@@ -12,18 +12,18 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use verbs::udp::{Datagram, MOST_BYTES};
 
 /// Datagrams that came by UDP and wait for the program.
-const MOST_KEPT: usize = 64;
-/// Datagrams by UDP that one call looks at.
-const MOST_LOOKS: usize = 16;
-/// Of the rounds in which something else may have been found, each such one looks for datagrams by UDP as well.
-const LOOKS_EACH: u32 = 64;
+const MOST_BUFFERED: usize = 64;
+/// Most datagrams by UDP that one call takes.
+const MOST_AT_ONCE: usize = 16;
+/// Of the rounds in which something else may have been found, each such one polls for datagrams by UDP as well.
+const ROUNDS_A_POLL: u32 = 64;
 
 /// A datagram that waits for the program.
 enum Waiting {
     /// In a slot of the queue pair.
     Slot(Arrival),
     /// By UDP.
-    Kept(Vec<u8>),
+    Buffered(Vec<u8>),
 }
 
 /// See the module's page.
@@ -33,7 +33,7 @@ pub(super) struct Endpoint {
     peers: Peers,
     arrived: VecDeque<(SocketAddrV4, Waiting)>,
     /// How many of them came by UDP.
-    kept: usize,
+    buffered: usize,
     /// The only one whose datagrams count.
     only: Option<SocketAddrV4>,
     /// Most bytes of the program's in a datagram.
@@ -44,7 +44,7 @@ pub(super) struct Endpoint {
 
 /// A datagram as a call gives it.
 pub(in crate::rsockets) struct Taken {
-    /// Who sent it.
+    /// Its sender.
     pub(in crate::rsockets) from: SocketAddrV4,
     /// Its bytes, and how many of them the program has.
     pub(in crate::rsockets) len: usize,
@@ -62,7 +62,7 @@ impl Endpoint {
         let packet = service.attachment.device().mtu.bytes();
         let most = (packet.min(SLOT) - HEADER_LEN).min(MOST_BYTES - GREETING_LEN);
         let arrived = VecDeque::new();
-        Ok(Endpoint { port, queue, peers, arrived, kept: 0, only: None, most, rounds: 0, broken: false })
+        Ok(Endpoint { port, queue, peers, arrived, buffered: 0, only: None, most, rounds: 0, broken: false })
     }
 
     /// The host's address, and the port.
@@ -79,8 +79,8 @@ impl Endpoint {
     pub(super) fn progress(&mut self) {
         self.poll();
         self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds % LOOKS_EACH == 0 {
-            self.look();
+        if self.rounds % ROUNDS_A_POLL == 0 {
+            self.poll_udp();
         }
     }
 
@@ -109,8 +109,8 @@ impl Endpoint {
     }
 
     /// Takes what came by UDP, and answers it.
-    fn look(&mut self) {
-        for _ in 0..MOST_LOOKS {
+    fn poll_udp(&mut self) {
+        for _ in 0..MOST_AT_ONCE {
             match self.port.receive() {
                 Ok(Some(datagram)) => self.greeted(datagram),
                 Ok(None) => return,
@@ -130,9 +130,9 @@ impl Endpoint {
             let answer = self.greeting(false).encode().to_vec();
             // What is lost is asked again: the peer's next datagram comes by UDP as well.
             let _ = self.port.send(from, answer);
-            if self.kept < MOST_KEPT {
-                self.kept += 1;
-                self.arrived.push_back((from, Waiting::Kept(data.to_vec())));
+            if self.buffered < MOST_BUFFERED {
+                self.buffered += 1;
+                self.arrived.push_back((from, Waiting::Buffered(data.to_vec())));
             }
         }
         self.peers.learn(from, greeting.qp, reached);
@@ -155,12 +155,12 @@ impl Endpoint {
             return Some(Err(libc::EIO));
         }
         if self.peers.way(to).is_none() {
-            self.look();
+            self.poll_udp();
         }
         match self.peers.way(to) {
             Some(way) => {
                 let header = header::encode(self.local());
-                // SAFETY: as the caller guarantees; the length was looked at just now.
+                // SAFETY: as the caller guarantees; the length was checked just now.
                 let sent = unsafe { self.queue.send(way, header, list) };
                 sent.map(|done| done.then_some(len)).transpose()
             }
@@ -185,7 +185,7 @@ impl Endpoint {
         let (from, waiting) = self.arrived.front()?;
         let len = match waiting {
             Waiting::Slot(arrival) => arrival.len - HEADER_LEN,
-            Waiting::Kept(data) => data.len(),
+            Waiting::Buffered(data) => data.len(),
         };
         let mut given = 0;
         for entry in list {
@@ -195,7 +195,7 @@ impl Endpoint {
                 let into = unsafe { std::slice::from_raw_parts_mut(entry.iov_base.cast::<u8>(), count) };
                 match waiting {
                     Waiting::Slot(arrival) => self.queue.read(*arrival, HEADER_LEN + given, into),
-                    Waiting::Kept(data) => into.copy_from_slice(&data[given..given + count]),
+                    Waiting::Buffered(data) => into.copy_from_slice(&data[given..given + count]),
                 }
                 given += count;
             }
@@ -211,7 +211,7 @@ impl Endpoint {
     fn forget(&mut self) {
         match self.arrived.pop_front() {
             Some((_, Waiting::Slot(arrival))) => self.broken |= self.queue.free(arrival).is_err(),
-            Some((_, Waiting::Kept(_))) => self.kept -= 1,
+            Some((_, Waiting::Buffered(_))) => self.buffered -= 1,
             None => {}
         }
     }
@@ -236,11 +236,11 @@ impl Endpoint {
         self.broken
     }
 
-    /// The descriptors become readable with what happens next; what has happened is looked at.
+    /// The descriptors become readable with what happens next; what has happened is polled.
     pub(super) fn arm(&mut self) {
         self.queue.completions.arm();
         self.poll();
-        self.look();
+        self.poll_udp();
     }
 
     /// What a thread that sleeps waits for.

@@ -26,7 +26,7 @@ const STRIDE: usize = (ROUTE + SLOT).next_multiple_of(64);
 /// A receive work request, as its completion names it beside its slot.
 const RECEIVE: u64 = 1 << 63;
 
-/// What a completion says.
+/// A completion.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Done {
     /// A datagram is in this slot.

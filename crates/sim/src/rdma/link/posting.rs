@@ -138,7 +138,7 @@ impl Link {
     }
 }
 
-/// Nobody names a window that is not bound, or invalidates one that its peer may still need. `halves`: who posts, and
+/// Nobody names a window that is not bound, or invalidates one that its peer may still need. `halves`: the poster, and
 /// its peer, whose works are `of_peer`.
 fn may_post(work: &Work, halves: [&Half; 2], of_peer: &[Work]) -> bool {
     let [own, peer] = halves;

@@ -34,9 +34,9 @@ pub struct QueuePair {
 /// The path of a connection, as the side that asks for it sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionPath {
-    /// The GID of who asks.
+    /// The GID of the active side.
     pub local: [u8; 16],
-    /// The GID of who is asked.
+    /// The GID of the passive side.
     pub remote: [u8; 16],
     /// Flow label, 20 bits.
     pub flow_label: u32,

@@ -16,7 +16,7 @@ pub enum About {
     Request = 0,
     /// REP.
     Reply = 1,
-    /// Another one; a REJ without a message says that a time-out passed.
+    /// Another one; a REJ without a message means that a time-out passed.
     Other = 2,
 }
 
@@ -92,7 +92,7 @@ pub struct Reject {
     pub about: About,
     /// Why.
     pub reason: Reason,
-    /// What the reason says besides, at most 72 bytes.
+    /// Additional information of the reason, at most 72 bytes.
     pub detail: Vec<u8>,
     /// Private data: 148 bytes.
     pub data: PrivateData,

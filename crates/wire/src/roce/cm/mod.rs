@@ -36,11 +36,11 @@ const SEND: u8 = 3;
 pub struct Mad {
     /// Number of the conversation: an answer has that of what it answers.
     pub transaction: u64,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
-/// What a message says (IBTA 1.3, 12.6). Alternate paths (LAP, APR) are left out.
+/// Content of a message (IBTA 1.3, 12.6). Alternate paths (LAP, APR) are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// REQ: asks for a connection.

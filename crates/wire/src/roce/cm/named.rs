@@ -44,14 +44,14 @@ impl Service {
     }
 }
 
-/// Who asks whom, by addresses of IP.
+/// Both sides of a request, by addresses of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
-    /// Port of who asks.
+    /// Port of the active side.
     pub port: u16,
-    /// Address of who asks.
+    /// Address of the active side.
     pub source: Ipv4Addr,
-    /// Address of who is asked.
+    /// Address of the passive side.
     pub destination: Ipv4Addr,
 }
 

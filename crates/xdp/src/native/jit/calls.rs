@@ -11,7 +11,7 @@ use std::mem::offset_of;
 impl Body<'_, '_, '_> {
     pub(super) fn call_helper(&mut self, id: u32) {
         let Some(helper) = helpers::find(id) else { return };
-        self.look_at_arguments();
+        self.check_arguments();
         let result = match helper.name {
             Name::Time => self.field(offset_of!(Run, now)),
             Name::Processor => self.small_field(offset_of!(Run, replica)),
@@ -21,7 +21,7 @@ impl Body<'_, '_, '_> {
         self.set(0, result);
     }
 
-    fn look_at_arguments(&mut self) {
+    fn check_arguments(&mut self) {
         for (index, argument) in self.compiler.facts.arguments[self.at].into_iter().enumerate() {
             let Some(argument) = argument.filter(|argument| !argument.access.proved) else { continue };
             let at = self.get(index as u8 + 1);
@@ -29,7 +29,7 @@ impl Body<'_, '_, '_> {
                 Some(bytes) => self.number(bytes.into()),
                 None => self.get(index as u8 + 2),
             };
-            self.look_at(argument.access.region, at, size);
+            self.check_region(argument.access.region, at, size);
         }
     }
 

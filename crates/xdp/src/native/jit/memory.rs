@@ -1,4 +1,4 @@
-//! Loads, stores, and the looks before them.
+//! Loads, stores, and the bounds checks before them.
 use super::{Body, STACK, own, plain};
 use crate::check::{Access, Region};
 use crate::insn::{Atomic, Operand, Reg, Size};
@@ -17,7 +17,7 @@ impl Body<'_, '_, '_> {
             return;
         }
         let pointer = self.get(base);
-        self.look(access, pointer, off, size);
+        self.check(access, pointer, off, size);
         let off = i32::from(off);
         let value = match (size, signed) {
             (1, false) => self.b.ins().uload8(I64, plain(), pointer, off),
@@ -48,17 +48,17 @@ impl Body<'_, '_, '_> {
         self.compiler.facts.accesses[self.at].unwrap_or(unknown)
     }
 
-    /// Looks whether an access is in bounds, where that is not proved.
-    fn look(&mut self, access: Access, pointer: Value, off: i16, size: Size) {
+    /// Checks whether an access is in bounds, where that is not proved.
+    fn check(&mut self, access: Access, pointer: Value, off: i16, size: Size) {
         if !access.proved {
             let at = self.b.ins().iadd_imm(pointer, i64::from(off));
             let size = self.number(size.into());
-            self.look_at(access.region, at, size);
+            self.check_region(access.region, at, size);
         }
     }
 
-    /// Looks whether `size` bytes at an address are in a region.
-    pub(super) fn look_at(&mut self, region: Region, at: Value, size: Value) {
+    /// Checks whether `size` bytes at an address are in a region.
+    pub(super) fn check_region(&mut self, region: Region, at: Value, size: Value) {
         let good = match region {
             Region::Packet => self.inside(at, size, (offset_of!(Run, data), offset_of!(Run, data_end))),
             Region::Meta => self.inside(at, size, (offset_of!(Run, meta), offset_of!(Run, meta_end))),
@@ -106,7 +106,7 @@ impl Body<'_, '_, '_> {
         let access = self.access();
         let value = self.operand(src);
         let pointer = self.get(base);
-        self.look(access, pointer, off, size);
+        self.check(access, pointer, off, size);
         let off = i32::from(off);
         match size {
             1 => self.b.ins().istore8(plain(), value, pointer, off),
@@ -119,7 +119,7 @@ impl Body<'_, '_, '_> {
     pub(super) fn atomic(&mut self, op: Atomic, size: Size, fetch: bool, (base, off): (Reg, i16), src: Reg) {
         let access = self.access();
         let pointer = self.get(base);
-        self.look(access, pointer, off, size);
+        self.check(access, pointer, off, size);
         let at = self.b.ins().iadd_imm(pointer, i64::from(off));
         if !access.aligned {
             let low = self.b.ins().band_imm(at, i64::from(size) - 1);

@@ -52,7 +52,7 @@ impl Execute for Code {
     }
 }
 
-/// Compiles a program. Errors: a sentence; only where this machine is one that Cranelift does not know.
+/// Compiles a program. Errors: a sentence; only where Cranelift does not support this machine.
 pub(crate) fn compile(object: &Object, facts: &Facts, shared: &Arc<Shared>) -> Result<Code, String> {
     let module = new_module()?;
     let compiler = Compiler { object, facts, shared, module, functions: BTreeMap::new(), helpers: BTreeMap::new() };
@@ -70,7 +70,7 @@ fn new_module() -> Result<JITModule, String> {
         ("enable_probestack", "false"),
     ];
     for (name, value) in wanted {
-        flags.set(name, value).map_err(|error| format!("the compiler does not know {name}: {error}"))?;
+        flags.set(name, value).map_err(|error| format!("the compiler does not have {name}: {error}"))?;
     }
     let builder = cranelift_native::builder().map_err(|why| format!("cannot compile for this machine: {why}"))?;
     let isa = builder.finish(settings::Flags::new(flags)).map_err(|error| error.to_string())?;

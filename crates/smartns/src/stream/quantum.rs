@@ -1,10 +1,10 @@
-//! Turns of a queue pair over a stream: messages that came, messages that go.
+//! Quantum of a queue pair over a stream: messages that came, messages that go.
 use super::requester::{acknowledged, answered, lost, next, refused};
 use super::responder::{carry_out, reply, requested};
 use super::{Arrived, Content, Header, Message, MessageKind};
 use crate::ending::{enter_error, flush};
 use crate::output::Event;
-use crate::qp::{NextTurn, Qp};
+use crate::qp::{NextQuantum, Qp};
 use crate::requester::drained;
 use crate::shared::Round;
 use verbs::QpState;
@@ -68,7 +68,7 @@ fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
     if let Some((number, code)) = stream.refusal.take() {
         let mut header = Header::new(MessageKind::Refusal);
         (header.number, header.code) = (number, code as u8);
-        qp.next_turn = NextTurn::Fails;
+        qp.next_quantum = NextQuantum::Fails;
         return bare(header);
     }
     if qp.state != QpState::Error && stream.reported != stream.carried_out {
@@ -77,13 +77,13 @@ fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
     None
 }
 
-/// A queue pair's turn. True where it needs another one.
-pub(crate) fn turn(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> bool {
-    match std::mem::take(&mut qp.next_turn) {
-        NextTurn::Usual | NextTurn::Awaited => {}
-        // The connection asks for messages once the turn is over.
-        NextTurn::SendsAndFails if has_message(qp) => qp.next_turn = NextTurn::Fails,
-        NextTurn::Fails | NextTurn::SendsAndFails => enter_error(qp, round),
+/// A queue pair's quantum. True where it needs another one.
+pub(crate) fn run(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> bool {
+    match std::mem::take(&mut qp.next_quantum) {
+        NextQuantum::Usual | NextQuantum::Awaited => {}
+        // The connection asks for messages once the quantum is over.
+        NextQuantum::SendsAndFails if has_message(qp) => qp.next_quantum = NextQuantum::Fails,
+        NextQuantum::Fails | NextQuantum::SendsAndFails => enter_error(qp, round),
     }
     let mut again = false;
     if qp.state == QpState::Error {

@@ -1,11 +1,11 @@
-//! Faults: strangers on the network. They flood with SYNs, guess at connections of others, or hold connections and say
-//! nothing; real clients of the kernel's are served all the while.
+//! Faults: unknown peers on the network. They flood with SYNs, guess at connections of others, or hold connections and
+//! send nothing; real clients of the kernel's are served all the while.
 use crate::cases::{Bench, PYTHON, app};
 use crate::faults::Bystanders;
 use crate::lab::DEVICE;
 use crate::report::Outcome;
 
-const SCRIPT: &str = "strangers.py";
+const SCRIPT: &str = "unknown_peers.py";
 
 /// A flood of SYNs from addresses that do not answer; meanwhile connections are opened and served.
 pub(crate) fn syn_flood(bench: &Bench) -> Outcome {
@@ -45,7 +45,7 @@ pub(crate) fn injection(bench: &Bench) -> Outcome {
     Ok(format!("{}; {counted} (seed {seed})", seen.trim()))
 }
 
-/// Hundreds of connections that say a byte now and then, or never read.
+/// Hundreds of connections that send a byte now and then, or never read.
 pub(crate) fn slow_loris(bench: &Bench) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     let _server = bench.server(bench.lab.on_server(&app("echo_server")), &["-p", &port])?;

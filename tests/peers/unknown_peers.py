@@ -1,9 +1,9 @@
-"""What strangers on the network try, from the kernel's side of a host's link, while real clients want to be served.
+"""Attacks of unknown peers on the network, from the kernel's side of a host's link, while real clients are served.
 
-Usage: strangers.py flood DEVICE ADDRESS OWN_ADDRESS PORT SECONDS SEED     SYNs from addresses that do not answer
-       strangers.py inject DEVICE ADDRESS OWN_ADDRESS PORT SEED            RST, SYN and ICMP, blind and nearly right
-       strangers.py call ADDRESS PORT CONNECTIONS                          one connection after the other, each checked
-       strangers.py loris ADDRESS PORT CONNECTIONS SECONDS                 many that say next to nothing and never read
+Usage: unknown_peers.py flood DEVICE ADDRESS OWN_ADDRESS PORT SECONDS SEED   SYNs from addresses that do not answer
+       unknown_peers.py inject DEVICE ADDRESS OWN_ADDRESS PORT SEED          RST, SYN and ICMP, blind and nearly right
+       unknown_peers.py call ADDRESS PORT CONNECTIONS                        connections one by one, each checked
+       unknown_peers.py loris ADDRESS PORT CONNECTIONS SECONDS               many that send little and never read
 PORT echoes. Exit status 1 if a real client is not served, or something that must not end a connection does.
 """
 import os
@@ -159,7 +159,7 @@ def inject(device, host, own, port, seed):
             wire.send(icmp(me, them, code, mtu, quoted))
             count += 1
     exchange(connection, dice.randbytes(200_000))
-    # What is exact ends the connection: so the others were looked at.
+    # What is exact ends the connection: so the others were checked.
     wire.forget()
     exchange(connection, b"still there")
     theirs, ours, stamp = wire.newest(mine, them)
