@@ -47,7 +47,7 @@ const bit<8> DMA_TIMEOUT = 0x04;         // retransmission timeout: send again f
 const bit<8> DMA_CHALLENGE = 0x40;       // to the host: not acceptable; it sends a challenge ACK, within its limit
 const bit<8> DMA_DUP_ACK = 0x20;         // to the host: the first or the second duplicate acknowledgement (RFC 3042)
 #ifdef SHARED_LOG
-const bit<8> DMA_LOG_FILL = 0x10;        // to the host: some of it had its place before; only the host knows where
+const bit<8> DMA_LOG_FILL = 0x10;        // to the host: some of it had its place before; only the host can find it
 #endif
 #ifdef DELAYED_ACKS
 const bit<8> DMA_ACK_DELAYED = 0x08;     // to the host: these bytes are not acknowledged yet
@@ -58,7 +58,7 @@ const bit<8> TCP_ACK = 0x10;
 const bit<8> TCP_ECE = 0x40;
 const bit<8> TCP_FROM_HOST = 0x89; // FIN, PSH and CWR are the application's to set
 
-// TCP options of a flow, as `options` of `headers` says.
+// TCP options of a flow, by `options` of `headers`.
 const bit<8> OPTION_SACK = 0x01;
 const bit<8> OPTION_TIMESTAMPS = 0x02;
 const bit<8> OPTION_UNSCALED = 0x04; // the peer does not scale windows

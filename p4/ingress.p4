@@ -110,7 +110,7 @@ parser LaminarIngressParser(
         }
     }
 
-    // What a block says is the host's to read, which has the frame.
+    // The host reads the blocks: it has the frame.
     state parse_taken {
         pkt.extract(hdr.options);
         meta.header_len = 52;
@@ -433,8 +433,7 @@ control LaminarIngress(
         hdr.seg.ack_edge = hdr.seg.ack + meta.window;
     }
 
-    // Egress looks at two words of each segment to know what the peer was told (`rx_told`): of what is sent, one is the
-    // number that the host expects.
+    // Egress reads two words of each segment for `rx_advertised`: of what is sent, one is the number that the host expects.
     action tx_edge() {
         hdr.seg.ack_edge = hdr.seg.seq_end;
         hdr.seg.seq = hdr.seg.amount;

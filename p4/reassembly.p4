@@ -15,14 +15,14 @@ struct rx_window_t {
     bit<32> edge;
 }
 
-// Where a segment lies, beside what the peer was told: a stateful ALU tells all its comparisons as one bit of sixteen.
+// Where a segment lies, beside the advertised window: a stateful ALU gives all its comparisons as one bit of sixteen.
 const bit<16> RX_WITHIN = 1;
 const bit<16> RX_BELOW = 2;
 const bit<16> RX_BEYOND = 4;
 const bit<16> RX_BOTH = 8;
 
-// What the peer was told: the last number acknowledged, and the right edge of the window.
-struct rx_told_t {
+// What the peer has: the last number acknowledged, and the right edge of the advertised window.
+struct rx_advertised_t {
     bit<32> acked;
     bit<32> edge;
 }
@@ -40,34 +40,34 @@ struct interval_t {
 // because such a segment may be a good one that was overtaken, and its acknowledgement is worth having.
 // Meets RFC 9293: 3.10.7.4-a.
 control Acceptance(inout egress_headers_t hdr, inout egress_metadata_t meta) {
-    Register<rx_told_t, bit<16>>(FLOWS, {0, 0}) rx_told;
+    Register<rx_advertised_t, bit<16>>(FLOWS, {0, 0}) rx_advertised;
 
-    RegisterAction<rx_told_t, bit<16>, bit<16>>(rx_told) told_check = {
-        void apply(inout rx_told_t t, out bit<16> place) {
+    RegisterAction<rx_advertised_t, bit<16>, bit<16>>(rx_advertised) advertised_check = {
+        void apply(inout rx_advertised_t t, out bit<16> place) {
             place = this.predicate<bit<16>>(
                 (int<32>)(hdr.seg.seq_end - t.acked) < 0, (int<32>)(t.edge - hdr.seg.seq) < 0);
         }
     };
 
     // A pseudo segment acknowledges what it covers, the rest what the host had when it sent it.
-    RegisterAction<rx_told_t, bit<16>, bit<32>>(rx_told) told_acknowledge = {
-        void apply(inout rx_told_t t) {
+    RegisterAction<rx_advertised_t, bit<16>, bit<32>>(rx_advertised) advertised_acknowledge = {
+        void apply(inout rx_advertised_t t) {
             if ((int<32>)(hdr.seg.seq_end - t.acked) > 0) {
                 t.acked = hdr.seg.seq_end;
             }
         }
     };
 
-    RegisterAction<rx_told_t, bit<16>, bit<32>>(rx_told) told_send = {
-        void apply(inout rx_told_t t) {
+    RegisterAction<rx_advertised_t, bit<16>, bit<32>>(rx_advertised) advertised_send = {
+        void apply(inout rx_advertised_t t) {
             if ((int<32>)(hdr.seg.seq - t.acked) > 0) {
                 t.acked = hdr.seg.seq;
             }
         }
     };
 
-    RegisterAction<rx_told_t, bit<16>, bit<32>>(rx_told) told_extend = {
-        void apply(inout rx_told_t t) {
+    RegisterAction<rx_advertised_t, bit<16>, bit<32>>(rx_advertised) advertised_extend = {
+        void apply(inout rx_advertised_t t) {
             if ((int<32>)(hdr.seg.seq - t.acked) > 0) {
                 t.acked = hdr.seg.seq;
             }
@@ -75,12 +75,12 @@ control Acceptance(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         }
     };
 
-    action do_check() { meta.place = told_check.execute(hdr.seg.flow); }
-    action do_acknowledge() { told_acknowledge.execute(hdr.seg.flow); }
-    action do_send() { told_send.execute(hdr.seg.flow); }
-    action do_extend() { told_extend.execute(hdr.seg.flow); }
+    action do_check() { meta.place = advertised_check.execute(hdr.seg.flow); }
+    action do_acknowledge() { advertised_acknowledge.execute(hdr.seg.flow); }
+    action do_send() { advertised_send.execute(hdr.seg.flow); }
+    action do_extend() { advertised_extend.execute(hdr.seg.flow); }
 
-    table rx_told_of {
+    table rx_advertised_of {
         key = { hdr.seg.kind: exact; }
         actions = { do_check; do_acknowledge; do_send; do_extend; NoAction; }
         const entries = {
@@ -94,7 +94,7 @@ control Acceptance(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     }
 
     apply {
-        rx_told_of.apply();
+        rx_advertised_of.apply();
     }
 }
 
@@ -204,7 +204,7 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             // An acknowledgement that cannot be one of this connection's.
             (KIND_RX, _, _, _, _, _, 0x80000000 &&& 0x80000000): decide(RX_CHALLENGE);
             (KIND_RX, _, _, _, _, 0x80000000 &&& 0x80000000, _): decide(RX_CHALLENGE);
-            // No payload: only what lies outside is answered, at once where it asks (keepalives, zero-window probes).
+            // No payload: only what lies outside is answered, at once where it is a probe (keepalives, zero-window probes).
             (KIND_RX, 0, 0xffffffff, _, _, _, _): decide(RX_DUPLICATE);
             (KIND_RX, 0, 0x80000000 &&& 0x80000000, _, _, _, _): decide(RX_CHALLENGE);
             (KIND_RX, 0, _, _, 0x80000000 &&& 0x80000000, _, _): decide(RX_CHALLENGE);
@@ -263,7 +263,7 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     };
 
 #ifdef SACK
-    // For the block that a pseudo segment tells of.
+    // For the SACK block of a pseudo segment.
     RegisterAction2<interval_t, bit<16>, bit<32>, bit<32>>(rx_ooo) ooo_read = {
         void apply(inout interval_t i, out bit<32> head, out bit<32> tail) {
             head = i.head;
@@ -301,7 +301,7 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
 
     // ---- trimming (figure 5.4 step 1). What the application may already have read must not be placed again: its room
     // may belong to bytes one buffer further on. That is everything before rx_next, and an interval whose gap is
-    // closed, even while its merge is on its way, since the host heard of it ahead of the merge (5.3.1.6). ----
+    // closed, even while its merge is on its way, since the host had it ahead of the merge (5.3.1.6). ----
 
     action trim_front() {
         meta.skip = 0 - meta.from_next;

@@ -1,4 +1,4 @@
-// Extension: selective acknowledgement with one block (RFC 2018; thesis 5.5.4.3). An acknowledgement tells of the
+// Extension: selective acknowledgement with one block (RFC 2018; thesis 5.5.4.3). An acknowledgement has the
 // out-of-order interval, read in the same pass as rx_next, so that both belong together whatever came meanwhile.
 
 // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.

@@ -74,7 +74,7 @@ control Paws(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         const default_action = NoAction();
     }
 
-    // Of a segment that came, the field is free: how much newer than the last one it is. Nobody looks at it otherwise.
+    // Of a segment that came, the field is free: how much newer than the last one it is. Nothing else reads it.
     action measure() {
         hdr.timestamps.echo = hdr.seg.amount - hdr.timestamps.echo;
     }

@@ -1,6 +1,6 @@
-// (Re-)transmission (thesis 5.3.2, figures 5.5 and 5.6): acknowledgements, the peer's window, credits.
+// Received acknowledgements (Linux: tcp_ack), the peer's window, credits, retransmission (thesis 5.3.2, figures 5.5, 5.6).
 
-// What a segment says in the transmit direction.
+// What a segment means for the transmit direction.
 const bit<8> TX_NONE = 0;
 const bit<8> TX_ACKED = 1;     // new bytes are acknowledged
 const bit<8> TX_DUP_ACK = 2;
@@ -15,7 +15,7 @@ struct tx_window_t {
     bit<32> max;
 }
 
-// Ahead of reassembly, which asks whether the acknowledgement can be one of this connection's (RFC 5961 section 5.2).
+// Ahead of reassembly, which needs whether the acknowledgement can be one of this connection's (RFC 5961 section 5.2).
 control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     // ---- tx_next_ack and what was sent (figures 5.5 and 5.6) ----
 
@@ -98,7 +98,7 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
     }
 #endif
 
-    // The largest window that the peer has told (MAX.SND.WND): the host knows, and writes it where it grows.
+    // The largest window that the peer advertised (MAX.SND.WND): the host writes it where it grows.
     Register<bit<32>, bit<16>>(FLOWS, 0) tx_largest;
 
     RegisterAction<bit<32>, bit<16>, bit<32>>(tx_largest) largest_from = {
@@ -113,7 +113,7 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         meta.behind = meta.behind - meta.snd_una;
     }
 
-    // As if it were an old acknowledgement: these say nothing.
+    // As if it were an old acknowledgement: these count for nothing.
     action measure_outside() {
         meta.acked = 0x80000000;
         meta.unacked = meta.snd_max - hdr.seg.ack;
@@ -131,11 +131,11 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         const default_action = measure();
     }
 
-    // What an old acknowledgement, or one of bytes that were never sent, tells of the peer's window is of another time or of
-    // another connection (RFC 9293 section 3.10.7.4: SND.UNA =< SEG.ACK =< SND.NXT).
+    // The window of an old acknowledgement, or of one of bytes that were never sent, is of another time or of another
+    // connection (RFC 9293 section 3.10.7.4: SND.UNA =< SEG.ACK =< SND.NXT).
     action forget_edge() { hdr.seg.ack_edge = meta.snd_una; }
 
-    table told {
+    table usable_edge {
         key = {
             hdr.seg.kind: ternary;
             meta.acked: ternary;
@@ -159,7 +159,7 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
 #endif
         reach();
         differences.apply();
-        told.apply();
+        usable_edge.apply();
     }
 }
 
@@ -227,12 +227,12 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         }
         actions = { decide; acked; }
         const entries = {
-            // An old acknowledgement says nothing.
+            // An old acknowledgement counts for nothing.
             (KIND_RX, _, 0x80000000 &&& 0x80000000, _, _): decide(TX_NONE, 0);
             // A duplicate (RFC 5681 section 2): no payload, the same window, and something outstanding.
             (KIND_RX, _, 0, 0, 0): decide(TX_NONE, 0);
             (KIND_RX, 0, 0, _, 0): decide(TX_DUP_ACK, 0);
-            // The edge a little further left is the same window: its scale (at most 14) rounds what is told.
+            // The edge a little further left is the same window: its scale (at most 14) rounds it.
             (KIND_RX, _, 0, 0, 0x80000000 &&& 0x80000000): decide(TX_NONE, 0);
             (KIND_RX, 0, 0, _, 0xffffc000 &&& 0xffffc000): decide(TX_DUP_ACK, 0);
             (KIND_RX, _, 0, _, 0): decide(TX_NONE, 0);

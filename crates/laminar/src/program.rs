@@ -73,7 +73,7 @@ const OPTION_UNSCALED: u8 = 0x04;
 /// Numbers of the program's registers.
 struct Registers {
     rx_window: usize,
-    rx_told: usize,
+    rx_advertised: usize,
     rx_ooo: usize,
     tx_window: usize,
     tx_edge: usize,
@@ -205,7 +205,7 @@ impl Program {
         let register = |name: &str| pipeline.register(name).map_err(missing);
         let registers = Registers {
             rx_window: register("rx_window")?,
-            rx_told: register("rx_told")?,
+            rx_advertised: register("rx_advertised")?,
             rx_ooo: register("rx_ooo")?,
             tx_window: register("tx_window")?,
             tx_edge: register("tx_edge")?,
@@ -313,7 +313,7 @@ impl Program {
         // Not what the usual buffer holds: what can be reported of it. So nothing beyond what is advertised is accepted
         // (RFC 9293 section 3.10.7.4), but for what the scale rounds off.
         let window = tcp::window::largest_window(p.rx.usual(), p.agreed.rcv_shift);
-        for register in [r.rx_window, r.rx_told] {
+        for register in [r.rx_window, r.rx_advertised] {
             self.pipeline.write(register, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
         }
         self.pipeline.write(r.rx_ooo, flow, [0, 0]);
@@ -335,7 +335,7 @@ impl Program {
     /// expected and right edge.
     pub(crate) fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
         self.pipeline.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
-        for register in [self.registers.rx_window, self.registers.rx_told] {
+        for register in [self.registers.rx_window, self.registers.rx_advertised] {
             self.pipeline.write(register, flow, received.map(|seq| seq.0));
         }
     }
@@ -431,7 +431,7 @@ impl Program {
     /// The pipeline takes the acknowledgement of a segment with this sequence number and payload (RFC 9293 section
     /// 3.10.7.4).
     pub(crate) fn accepts(&self, flow: u32, seq: Seq, payload: u32) -> bool {
-        let [acked, edge] = self.pipeline.read(self.registers.rx_told, flow).map(Seq);
+        let [acked, edge] = self.pipeline.read(self.registers.rx_advertised, flow).map(Seq);
         ReceiveWindow { next: acked, edge }.check_sequence(seq, payload, false, acked).is_ok()
     }
 
@@ -473,8 +473,8 @@ impl Program {
 
     /// The stream of the peer has ended at `next`: nothing more fits.
     pub(crate) fn end_rx(&mut self, flow: u32, next: u32) {
-        let [acked, _] = self.pipeline.read(self.registers.rx_told, flow);
-        self.pipeline.write(self.registers.rx_told, flow, [acked, next]);
+        let [acked, _] = self.pipeline.read(self.registers.rx_advertised, flow);
+        self.pipeline.write(self.registers.rx_advertised, flow, [acked, next]);
         self.pipeline.write(self.registers.rx_window, flow, [next, next]);
         self.pipeline.write(self.registers.rx_ooo, flow, [0, 0]);
     }

@@ -76,7 +76,7 @@ fn install(native: &mut Native, flow: u32) {
 }
 
 fn reset(native: &mut Native) {
-    let names = ["rx_window", "rx_told", "rx_ooo", "tx_window", "tx_edge", "dup_ack_count"];
+    let names = ["rx_window", "rx_advertised", "rx_ooo", "tx_window", "tx_edge", "dup_ack_count"];
     let [window, told, ooo, tx, edge, duplicates] = names.map(|name| native.register(name).expect("Laminar has it"));
     for flow in 0..FLOWS {
         native.write(window, flow, [1000, 1000 + 65536]);

@@ -39,7 +39,7 @@ fn posted() -> Pair {
 
 /// libfabric's `rxm` reports its last message as sent once it is posted; its program then ends the connection.
 #[test]
-fn what_is_posted_before_the_error_state_is_sent_and_what_comes_later_is_not() {
+fn what_is_posted_before_the_error_state_is_sent() {
     let mut pair = posted();
     pair.nodes[1].post_receive(&[]);
     let to_error = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
@@ -54,7 +54,7 @@ fn what_is_posted_before_the_error_state_is_sent_and_what_comes_later_is_not() {
 }
 
 #[test]
-fn what_is_posted_before_the_end_of_a_queue_pair_is_sent_with_its_next_quantum() {
+fn what_is_posted_before_a_queue_pair_ends_is_sent() {
     let mut pair = posted();
     let qp = pair.nodes[0].qp;
     assert!(pair.nodes[0].shard.await_quantum(qp));

@@ -165,8 +165,8 @@ pub(super) fn upgrade(bench: &Bench) -> Outcome {
     bench.session.until("nginx in the background", || Ok(has_started()))?;
     let old = master().ok_or("nginx' pid file is gone")?;
     let mut masters = Detached(vec![old]);
-    // Debian's nginx writes the pid file before the child that becomes the master blocks its signals. It blocks them before
-    // it starts workers. A signal in between sets a flag only, and the master sleeps until the next one.
+    // Debian's nginx writes the pid file before the child that becomes the master blocks its signals. It blocks them
+    // before it starts workers. A signal in between sets a flag only, and the master sleeps until the next one.
     bench.session.until("workers", || Ok(workers(old).len() >= 2))?;
     let load = Requests::start(bench)?;
     send(old, Signal::USR2)?;

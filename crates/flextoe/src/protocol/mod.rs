@@ -1,5 +1,5 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
-mod fast_path;
+mod header_prediction;
 mod receive;
 mod spurious;
 mod state;

@@ -17,7 +17,7 @@ pub(crate) struct SlotState {
     /// Written by the program.
     pub(super) tx_head: AtomicU32,
     /// `rx_head` in the last bump to the engine.
-    pub(super) rx_told: AtomicU32,
+    pub(super) rx_reported: AtomicU32,
     /// [`RX_FIN`] and those after it.
     pub(super) flags: AtomicU32,
     /// The context that gets the completions (low half), and by which claim (high half; 0 where nobody had to claim).

@@ -84,7 +84,7 @@ impl Stream {
         stream.name = Some(slot);
         let state = stream.state();
         let words = [&state.rx_tail, &state.tx_tail, &state.flags, &state.urgency, &state.lock];
-        let heads = [&state.rx_head, &state.tx_head, &state.rx_told];
+        let heads = [&state.rx_head, &state.tx_head, &state.rx_reported];
         words.into_iter().chain(heads).for_each(|word| word.store(0, Relaxed));
         stream.begin_direct();
         stream.begin_referring();
@@ -474,7 +474,7 @@ impl Stream {
     pub(crate) fn bump(&self, slot: Slot, fin: bool) -> Bump {
         let state = self.state();
         let rx_head = self.rx_free();
-        state.rx_told.store(rx_head, Relaxed);
+        state.rx_reported.store(rx_head, Relaxed);
         Bump { slot, tx_head: state.tx_head.load(Relaxed), rx_head, fin, ring: self.tx.get().number() }
     }
 
@@ -488,7 +488,7 @@ impl Stream {
     #[inline(always)]
     pub(crate) fn window_update_is_due(&self) -> bool {
         let state = self.state();
-        let unadvertised = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
+        let unadvertised = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_reported.load(Relaxed));
         // Whatever was read is among what came since the last report to the engine.
         unadvertised >= worthwhile(self.rx.get().full) && self.much_is_unadvertised()
     }
@@ -500,7 +500,7 @@ impl Stream {
             return true;
         }
         let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));
-        let sees = tail.wrapping_sub(state.rx_told.load(Relaxed));
+        let sees = tail.wrapping_sub(state.rx_reported.load(Relaxed));
         // What is kept stays: two segments are all that there may be to say.
         let all = tail == head && (!self.keeps() || unreported >= 2 * u32::from(self.mss));
         unreported > 0 && all && sees > self.rx.get().full / 2
@@ -509,7 +509,7 @@ impl Stream {
     /// Bytes of the receive buffer that became free since the last report to the engine.
     #[inline]
     pub(crate) fn unadvertised_window(&self) -> u32 {
-        self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
+        self.rx_free().wrapping_sub(self.state().rx_reported.load(Relaxed))
     }
 
     /// Bytes that can be read, as far as the daemon is believed: 0 exactly where there are none.

@@ -157,7 +157,7 @@ impl Model for Writers {
         let mut registers = self.flows.read();
         for (flow, first) in FIRST.into_iter().enumerate() {
             registers[self.flows.place_of("rx_window", flow)] = [first, first.wrapping_add(self.total[flow])];
-            registers[self.flows.place_of("rx_told", flow)] = [first, first.wrapping_add(self.total[flow])];
+            registers[self.flows.place_of("rx_advertised", flow)] = [first, first.wrapping_add(self.total[flow])];
             registers[self.flows.place_of("tx_window", flow)] = [5000, 5000];
             registers[self.flows.place_of("tx_edge", flow)] = [6000, 0];
         }

@@ -36,7 +36,7 @@ fn byte(position: u32) -> u8 {
 impl Receiver {
     fn new(total: u32, extensions: &[&str]) -> Receiver {
         let flow = Flow::new(extensions, FIRST, 5000, BUFFER - 1);
-        let (window, told) = (flow.place("rx_window"), flow.place("rx_told"));
+        let (window, told) = (flow.place("rx_window"), flow.place("rx_advertised"));
         Receiver { flow, total, window, told, arriving: 0 }
     }
 

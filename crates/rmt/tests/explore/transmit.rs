@@ -133,7 +133,7 @@ impl Model for Sender {
         registers[self.window] = [FIRST, FIRST];
         registers[self.flow.place("tx_edge")] = [FIRST.wrapping_add(WINDOW), 0];
         registers[self.flow.place("rx_window")] = [1, 1001];
-        registers[self.flow.place("rx_told")] = [1, 1001];
+        registers[self.flow.place("rx_advertised")] = [1, 1001];
         State { registers, head: 0, data: Vec::new(), acks: Vec::new(), received: 0 }
     }
 

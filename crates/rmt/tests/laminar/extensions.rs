@@ -96,7 +96,7 @@ fn an_old_timestamp_changes_nothing() {
     // The frame's timestamp is 1.
     m.register_write("ts_recent", FLOW as u32, &[2, 1100]).unwrap();
     let state = |m: &Machine| {
-        ["rx_window", "rx_told", "tx_window", "tx_edge", "rx_ooo", "ts_recent"].map(|name| register(m, name))
+        ["rx_window", "rx_advertised", "tx_window", "tx_edge", "rx_ooo", "ts_recent"].map(|name| register(m, name))
     };
     let before = state(&m);
     for seq in [1100, 1200, 1050] {

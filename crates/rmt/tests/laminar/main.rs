@@ -64,7 +64,7 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     m.table_add("headers", &[key(FLOW as u32)], 0, "addresses", &headers).unwrap();
     m.table_add("grants", &[key(FLOW as u32)], 0, "granted", &[CONTEXT as u128, 3000, 8000]).unwrap();
     let flow = FLOW as u32;
-    for name in ["rx_window", "rx_told"] {
+    for name in ["rx_window", "rx_advertised"] {
         m.register_write(name, flow, &[rx_next as u128, rx_next.wrapping_add(avail) as u128]).unwrap();
     }
     if timely {

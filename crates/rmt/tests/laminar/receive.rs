@@ -162,7 +162,7 @@ fn consumed_bytes_open_the_window_and_tell_the_peer() {
     let sync = Dma { position: 250, edge: 2000, ..Dma::to(2) };
     let update = from_host(&mut m, PORT_HOST, &sync, &[]).map(|f| Seg::parse(&f)).unwrap();
     assert_eq!((update.ack, update.window, update.seq), (2000, 250 >> 7, ISS));
-    assert_eq!((register(&m, "rx_window"), register(&m, "rx_told")), (vec![2000, 2250], vec![2000, 2250]));
+    assert_eq!((register(&m, "rx_window"), register(&m, "rx_advertised")), (vec![2000, 2250], vec![2000, 2250]));
 }
 
 #[test]

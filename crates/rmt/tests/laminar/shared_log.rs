@@ -131,7 +131,7 @@ impl Lab {
             m.table_add("flows", &tuple, 0, "rx_flow", &args).unwrap();
             let window = [start as u128, start.wrapping_add(WINDOW) as u128];
             m.register_write("rx_window", flow as u32, &window).unwrap();
-            m.register_write("rx_told", flow as u32, &window).unwrap();
+            m.register_write("rx_advertised", flow as u32, &window).unwrap();
             m.register_write("tx_window", flow as u32, &[ISS as u128, ISS as u128]).unwrap();
             m.table_add("contexts", &[key(flow as u32), key(CONTEXT as u32)], 0, "tx_flow", &[0, 8, 0]).unwrap();
             join(&mut m, flow, start);

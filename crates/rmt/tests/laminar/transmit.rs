@@ -147,7 +147,7 @@ fn what_lies_outside_the_window_acknowledges_nothing() {
     send(&mut m, 0, &[1; 100]);
     let (_, pseudo) = delivered(receive(&mut m, &Seg::data(1000, 500)));
     acknowledge(&mut m, &pseudo.unwrap()).unwrap();
-    assert_eq!(register(&m, "rx_told"), [1500, 11_000]);
+    assert_eq!(register(&m, "rx_advertised"), [1500, 11_000]);
     let state = |m: &Machine| ["rx_window", "tx_window", "tx_edge", "dup_ack_count"].map(|name| register(m, name));
     let before = state(&m);
     // Below and beyond, with payload and without.
@@ -174,11 +174,11 @@ fn what_is_sent_moves_the_window_below_which_nothing_is_taken() {
     credit(&mut m, 10_000);
     let dma = Dma { length: 10, edge: 1300, ..Dma::to(TX) };
     from_host(&mut m, PORT_HOST, &dma, &[1; 10]).unwrap();
-    assert_eq!(register(&m, "rx_told"), [1300, 11_000]);
+    assert_eq!(register(&m, "rx_advertised"), [1300, 11_000]);
     from_host(&mut m, PORT_HOST, &Dma { edge: 1400, position: 50, ..Dma::to(2) }, &[]).unwrap();
-    assert_eq!((register(&m, "rx_told"), register(&m, "rx_window")), (vec![1400, 11_050], vec![1000, 11_050]));
+    assert_eq!((register(&m, "rx_advertised"), register(&m, "rx_window")), (vec![1400, 11_050], vec![1000, 11_050]));
     from_host(&mut m, PORT_HOST, &Dma { edge: 1200, ..Dma::to(2) }, &[]).unwrap();
-    assert_eq!(register(&m, "rx_told"), [1400, 11_050], "it only moves forward");
+    assert_eq!(register(&m, "rx_advertised"), [1400, 11_050], "it only moves forward");
 }
 
 #[test]

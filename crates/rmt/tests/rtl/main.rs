@@ -325,13 +325,13 @@ fn a_signal_is_explained_by_lines_of_the_program() {
     let edge = explain("hdr.seg.ack_edge").expect("it is a field of the program");
     assert_eq!(edge, explain("hdr_seg_ack_edge").unwrap());
     assert_eq!(edge.field.as_deref(), Some("hdr.seg.ack_edge"));
-    let told = edge.set.iter().find(|set| set.text.contains("meta_snd_una")).expect("the table `told` sets it");
+    let told = edge.set.iter().find(|set| set.text.contains("meta_snd_una")).expect("the table `usable_edge` sets it");
     let [program, action] = [&told.program, &told.action].map(|place| place.clone().unwrap_or_default());
     assert!(program.starts_with("transmission.p4:"), "{told:?}");
     assert!(action.starts_with("transmit_window.forget_edge (transmission.p4:"), "{told:?}");
     let line = |place: &str| place.trim_end_matches(')').rsplit(':').next().unwrap().parse::<usize>().unwrap();
     let text = std::fs::read_to_string(folder("../../p4/transmission.p4")).unwrap();
-    assert!(text.lines().nth(line(&program) - 1).unwrap().contains("told"), "the table is applied at {program}");
+    assert!(text.lines().nth(line(&program) - 1).unwrap().contains("usable_edge"), "the table is applied at {program}");
     assert!(text.lines().nth(line(&action) - 1).unwrap().contains("forget_edge"), "the action stands at {action}");
     assert_eq!(explain("hdr_seg_nothing"), None);
 }

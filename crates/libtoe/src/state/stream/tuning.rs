@@ -14,7 +14,7 @@ impl Stream {
     /// many bytes to offer from now on, where that is more than there are.
     fn tuned(&mut self, before: u32, sized: Option<u32>, now: Instant) -> Option<u32> {
         let (usual, most) = (self.rx.get().full, self.home.geometry.rx_most(self.home_slot.index));
-        let (told, tail) = (self.state().rx_told.load(Relaxed), self.state().rx_tail.load(Acquire));
+        let (told, tail) = (self.state().rx_reported.load(Relaxed), self.state().rx_tail.load(Acquire));
         let tuning = &mut self.rare.get_or_insert_default().tuning;
         let last = tuning.get_or_insert(Tuning::begin(before, told, usual, None, now));
         let window = last.window;
@@ -47,7 +47,7 @@ impl Context {
     /// program has set them (`SO_RCVBUF`): then they do not follow what it reads, as in Linux.
     #[inline(always)]
     pub(crate) fn open_window(&mut self, key: Key, stream: &mut Stream, sized: Option<u32>) {
-        let before = stream.state().rx_told.load(Relaxed);
+        let before = stream.state().rx_reported.load(Relaxed);
         self.bump(key, stream);
         if !(stream.rx.get().is_last() | stream.shared) {
             self.tune(stream, before, sized);
