@@ -56,8 +56,8 @@ const BUFFERS: u32 = 3000;
 const MIB: f64 = 187.5;
 
 /// How often nuttcp is tried. One side connects the data connections 20 ms after it asked for them, whether the other
-/// side listens by then or not. On a busy machine they may be refused, on any stack. Here the client connects them, both
-/// ways (`-F`): a server whose connection is refused goes back to its listener, and its client waits for ever.
+/// side listens by then or not. On a busy machine they may be refused, on any stack. Here the client connects them,
+/// both ways (`-F`): a server whose connection is refused goes back to its listener, and its client waits for ever.
 const ATTEMPTS: usize = 4;
 
 /// Its control connection is a stream of stdio on both sides. Each way, and four connections at once.
