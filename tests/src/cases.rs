@@ -29,6 +29,7 @@ mod storage;
 pub(crate) mod verbs;
 mod waiting;
 pub(crate) mod wheels;
+pub(crate) mod zero_copy_sends;
 
 use crate::lab::Lab;
 use crate::process::{Process, Session};
@@ -115,6 +116,7 @@ pub const ALL: &[Case] = &[
     case("OpenSSH, -L and -R", ssh::forwarding),
     either(case("git daemon", stdio::git)),
     case("nuttcp", stdio::nuttcp),
+    case("MSG_ZEROCOPY without a heap", zero_copy_sends::copies),
     case("Erlang gen_tcp", runtimes::erlang),
     either(case("Node.js http, connection per request", runtimes::node)),
     case("Open MPI, btl tcp", runtimes::open_mpi),

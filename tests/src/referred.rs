@@ -1,38 +1,10 @@
 //! Sends by reference (docs/ZERONIC.md): an unmodified program sends with `MSG_ZEROCOPY` from memory that it has from
 //! `malloc`, and writes to it once it is notified. Its peer checks every byte.
-use crate::cases::{Bench, app};
-use crate::process::Process;
+use crate::cases::Bench;
+use crate::cases::zero_copy_sends::{STREAMS, WAYS, finish, transfer};
 use crate::report::Outcome;
 use serde_json::Value;
 use std::time::Duration;
-
-/// How the program sends (apps/zero_copy_send.c).
-const WAYS: [&str; 5] = ["wait", "queue", "vector", "free", "fork"];
-const STREAMS: u64 = 3;
-
-/// A sender and a receiver of streams of so many bytes, whose connections are open.
-fn transfer<'a>(bench: &Bench<'a>, way: &str, bytes: u64) -> Result<[Process<'a>; 2], String> {
-    let numbers = [bytes, 1 << 20, STREAMS].map(|number| number.to_string());
-    let (address, port) = (bench.address(), bench.port());
-    let [bytes, buffer, streams] = [&numbers[0], &numbers[1], &numbers[2]].map(String::as_str);
-    let mut words = ["send", &address, &port, way, bytes, buffer, streams];
-    let sender = bench.server(bench.lab.with_heap_on_server(&app("zero_copy_send")), &words)?;
-    words[0] = "receive";
-    let mut receiver = bench.client_in_background(&app("zero_copy_send"), &words)?;
-    bench.session.until("the transfer's begin", || {
-        let begun = sender.stdout().contains("begun");
-        if begun { Ok(true) } else { receiver.running().map(|()| false) }
-    })?;
-    Ok([sender, receiver])
-}
-
-/// What the sender says of its calls.
-fn finish([mut sender, mut receiver]: [Process; 2]) -> Result<String, String> {
-    // What the receiver complains about is why the sender fails.
-    receiver.succeed()?;
-    let said = sender.succeed()?;
-    Ok(said.lines().last().unwrap_or_default().to_string())
-}
 
 /// A count of the server's host: its engine's merge.
 fn count(bench: &Bench, name: &str) -> Result<u64, String> {
@@ -45,7 +17,7 @@ fn count(bench: &Bench, name: &str) -> Result<u64, String> {
 
 /// In all ways, one after the other.
 pub(crate) fn sends(bench: &Bench) -> Outcome {
-    let (bytes, mut said, mut before) = (32 << 20, Vec::new(), 0);
+    let (bytes, mut shares, mut before) = (32 << 20, Vec::new(), 0);
     for way in WAYS {
         let bench = bench.on_another_port();
         let calls = finish(transfer(&bench, way, bytes)?).map_err(|error| format!("{way}: {error}"))?;
@@ -58,10 +30,10 @@ pub(crate) fn sends(bench: &Bench) -> Outcome {
             return Err(format!("{way}: calls were copied: {calls}"));
         }
         // What was lost is sent again from there.
-        said.push(format!("{way} {} %", (all - before) * 100 / (STREAMS * bytes)));
+        shares.push(format!("{way} {} %", (all - before) * 100 / (STREAMS * bytes)));
         before = all;
     }
-    Ok(format!("every byte as sent; by reference: {}", said.join(", ")))
+    Ok(format!("every byte as sent; by reference: {}", shares.join(", ")))
 }
 
 /// The program is killed while its memory is being sent.

@@ -1,6 +1,7 @@
 //! Ports, where frames enter and leave a host, behind one burst interface: [`Port`].
 //!
-//! A port moves frames and parses nothing above what it needs to steer.
+//! A port moves frames and parses nothing above what it needs to steer. Kinds of ports, with their keys in the
+//! configuration, are in `crates/daemon/src/ports.rs`: a new kind is added there.
 
 mod afxdp;
 pub mod bpf;

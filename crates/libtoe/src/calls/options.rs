@@ -61,11 +61,6 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
             return Err(libc::EINVAL);
         }
     }
-    // Without a heap, payload is always copied. Programs go on without, as on kernels before 4.14; gRPC's server asks
-    // at each start.
-    if (level, name) == (SOL_SOCKET, libc::SO_ZEROCOPY) && read_int(value) != 0 && !has_heap(lib) {
-        return Err(libc::ENOPROTOOPT);
-    }
     if (level, name) == (IPPROTO_TCP, libc::TCP_CONGESTION) {
         return set_congestion(lib, key, fd, value);
     }
@@ -82,11 +77,6 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
     let Lib { sockets, recent_options, .. } = &mut **lib;
     sockets.get_mut(key.index).into_iter().for_each(|socket| recent_options.share(&mut socket.options));
     done
-}
-
-/// The process' region has a heap, from which bytes can be sent by reference.
-fn has_heap(lib: &mut Lib) -> bool {
-    lib.context().is_some_and(|context| context.home.geometry.heap_bytes > 0)
 }
 
 /// Linux takes twice what the program says, and never less (`SOCK_MIN_SNDBUF`).

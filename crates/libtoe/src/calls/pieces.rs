@@ -1,5 +1,5 @@
-//! The buffers of a call, one after the other, for the common case (`fast`): one, or a list of the program's. A call
-//! that sends goes through the whole list, and so reads it as it goes.
+//! The buffers of a call, one after the other, for the common case (`data_fast_path`): one, or a list of the program's.
+//! A call that sends goes through the whole list, and so reads it as it goes.
 use crate::system::user_memory;
 use libc::iovec;
 use std::iter::{Copied, Once, once};

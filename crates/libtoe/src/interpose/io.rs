@@ -1,7 +1,7 @@
 //! Reading and writing.
 use super::sockets::{decide_connect, ours, route};
 use crate::calls::pieces::{self, List};
-use crate::calls::{address, data, fast};
+use crate::calls::{address, data, data_fast_path};
 use crate::daemon::share;
 use crate::interfaces::netlink;
 use crate::lock::Guard;
@@ -77,7 +77,7 @@ pub(super) use quick;
 /// `read`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
-    quick!(fast::receive(fd, pieces::one(buffer, count), 0));
+    quick!(data_fast_path::receive(fd, pieces::one(buffer, count), 0));
     // SAFETY: as this function.
     unsafe { any_read(fd, buffer, count) }
 }
@@ -95,7 +95,7 @@ unsafe fn any_read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
 /// `write`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
-    quick!(fast::transmit(fd, pieces::one(buffer, count), 0));
+    quick!(data_fast_path::transmit(fd, pieces::one(buffer, count), 0));
     // SAFETY: as this function.
     unsafe { any_write(fd, buffer, count) }
 }
@@ -112,7 +112,7 @@ unsafe fn any_write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t 
 /// `readv`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    quick!(buffers(iov, count).ok().and_then(|into| fast::receive(fd, into.iter().copied(), 0)));
+    quick!(buffers(iov, count).ok().and_then(|into| data_fast_path::receive(fd, into.iter().copied(), 0)));
     // SAFETY: as this function.
     unsafe { any_readv(fd, iov, count) }
 }
@@ -125,7 +125,7 @@ unsafe fn any_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
 /// `writev`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    quick!(List::new(iov, count as usize).and_then(|from| fast::transmit(fd, from, 0)));
+    quick!(List::new(iov, count as usize).and_then(|from| data_fast_path::transmit(fd, from, 0)));
     // SAFETY: as this function.
     unsafe { any_writev(fd, iov, count) }
 }
@@ -138,7 +138,7 @@ unsafe fn any_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
 /// `recv`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    quick!(fast::receive(fd, pieces::one(buffer, len), flags));
+    quick!(data_fast_path::receive(fd, pieces::one(buffer, len), flags));
     // SAFETY: as this function.
     unsafe { any_recv(fd, buffer, len, flags) }
 }
@@ -155,7 +155,7 @@ unsafe fn any_recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) ->
 /// `send`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    quick!(fast::transmit(fd, pieces::one(buffer, len), flags));
+    quick!(data_fast_path::transmit(fd, pieces::one(buffer, len), flags));
     // SAFETY: as this function.
     unsafe { any_send(fd, buffer, len, flags) }
 }

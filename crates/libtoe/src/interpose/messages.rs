@@ -2,7 +2,7 @@
 use super::io::{buffers, connect_first, quick, receive, transmit};
 use super::sockets::{ours, route};
 use crate::calls::pieces::List;
-use crate::calls::{fast, zero_copy_sends};
+use crate::calls::{data_fast_path, zero_copy_sends};
 use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::process::passing;
@@ -54,7 +54,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
-    quick!(list_of(message).and_then(|pieces| fast::transmit(fd, pieces, flags)));
+    quick!(list_of(message).and_then(|pieces| data_fast_path::transmit(fd, pieces, flags)));
     // SAFETY: as this function.
     unsafe { any_sendmsg(fd, message, flags) }
 }

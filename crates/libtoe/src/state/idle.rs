@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub asked: bool,
     /// The program holds addresses of room that it reserved (zero-copy interface).
     pub reserved: bool,
+    /// It has sent from the program's memory ([`super::references`]): acknowledgements are news to its program.
+    pub refers: bool,
     pub(crate) idle: Idle,
 }
 

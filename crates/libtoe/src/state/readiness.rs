@@ -117,7 +117,7 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
         stream.waits_for_room = false;
         bits |= OUT;
     }
-    if stream.is_referring && stream.settle_references() {
+    if stream.reclaim.refers && stream.settle_references() {
         bits |= ERR;
     }
     if bits != 0 {
@@ -134,7 +134,7 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
 pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     match &socket.kind {
         Kind::Stream(stream)
-            if !(socket.broken | stream.is_referring)
+            if !(socket.broken | stream.reclaim.refers)
                 && socket.error == 0
                 && wanted & OUT == 0
                 && stream.flags() == 0 =>
@@ -150,7 +150,7 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
 #[inline(always)]
 pub(crate) fn take_completion(socket: &mut Socket, sets: &mut Slab<EpollSet>, completion: &Completion) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
-    if stream.waits_for_room | stream.marked | stream.is_referring || !matches!(socket.waiters, Few::None) {
+    if stream.waits_for_room | stream.marked | stream.reclaim.refers || !matches!(socket.waiters, Few::None) {
         return None;
     }
     match (stream.advance(completion), &socket.watchers) {

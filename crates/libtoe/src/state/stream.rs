@@ -65,8 +65,6 @@ pub(crate) struct Stream {
     pub waits_for_room: bool,
     /// Not every byte that comes or goes wakes up who waits ([`marks`]).
     pub marked: bool,
-    /// It has sent by reference: acknowledgements are news to its program.
-    pub is_referring: bool,
     /// A bump found the ring full and is still to be sent.
     pub pending: bool,
     /// Bytes were written that were not sent to the engine (`MSG_MORE`, `TCP_CORK`).
@@ -115,7 +113,6 @@ impl Stream {
             gone: false,
             waits_for_room: false,
             marked: false,
-            is_referring: false,
             pending: false,
             bump_held: false,
             reclaim: idle::State::default(),

@@ -1,4 +1,4 @@
-//! The interface of a policy: what it needs, its inputs, and its decision.
+//! The interface of a policy: what it needs, its inputs, and its decision. The table of policies is in `mod.rs`.
 use crate::Nanos;
 use std::fmt::Debug;
 

@@ -18,7 +18,7 @@ impl Stream {
     }
 
     fn references(&mut self) -> &mut References {
-        self.is_referring = true;
+        self.reclaim.refers = true;
         self.rare.get_or_insert_default().references.get_or_insert_default()
     }
 
@@ -143,7 +143,7 @@ impl Stream {
     /// The program is to be notified of sends (`POLLERR`): of all of them where the connection is over.
     #[inline(always)]
     pub(crate) fn has_notices(&self, is_over: bool) -> bool {
-        self.is_referring && self.has_notice(is_over)
+        self.reclaim.refers && self.has_notice(is_over)
     }
 
     #[cold]
@@ -164,7 +164,7 @@ impl Stream {
 
     /// In a child of fork: what is under way, and its notices, are the parent's.
     pub(crate) fn forget_references(&mut self) {
-        self.is_referring = false;
+        self.reclaim.refers = false;
         if let Some(rare) = self.rare.as_deref_mut() {
             rare.references = None;
         }
