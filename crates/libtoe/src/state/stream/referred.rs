@@ -171,7 +171,13 @@ impl Stream {
     }
 
     /// It is closed: takes the addresses of what is under way, for [`heap::unpin`].
+    #[inline]
     pub(crate) fn take_pins(&mut self) -> Vec<usize> {
+        if self.reclaim.refers { self.take_existing_pins() } else { Vec::new() }
+    }
+
+    #[cold]
+    fn take_existing_pins(&mut self) -> Vec<usize> {
         self.existing_references().map_or_else(Vec::new, References::take_pins)
     }
 
