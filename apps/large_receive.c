@@ -10,22 +10,6 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-/* The words of a stream from byte `at` on, a multiple of 8. */
-static void make(uint64_t seed, uint64_t at, uint64_t *into, size_t words) {
-    for (size_t i = 0; i < words; i++) into[i] = mix(seed + at / 8 + i);
-}
-
-static void check(uint64_t seed, uint64_t at, const char *got, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        uint64_t word = mix(seed + (at + i) / 8);
-        if (got[i] != ((const char *)&word)[(at + i) % 8]) {
-            fprintf(stderr, "large_receive: byte %llu of stream %llu is another\n", (unsigned long long)(at + i),
-                    (unsigned long long)seed);
-            exit(1);
-        }
-    }
-}
-
 static void *bytes_or_die(size_t length) {
     char *got = malloc(length + 64);
     if (!got) die("malloc");
@@ -65,7 +49,7 @@ static ssize_t receive(const struct job *job, char *got, size_t length, uint64_t
     case TIMEOUT: case SIGNAL: case FORK: return recv(job->fd, got, length, MSG_WAITALL);
     case PEEK: {
         ssize_t seen = recv(job->fd, got, least(length, 1000), MSG_PEEK);
-        if (seen > 0) check(job->seed, done, got, (size_t)seen);
+        if (seen > 0) check_words(job->seed, done, got, (size_t)seen);
         return recv(job->fd, got, length, MSG_WAITALL);
     }
     case POLL:
@@ -85,7 +69,7 @@ static void *run(void *argument) {
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n == 0) errno = 0;
         if (n <= 0) die("recv");
-        check(job->seed, done, got, (size_t)n);
+        check_words(job->seed, done, got, (size_t)n);
         check_behind(got, job->size);
         /* What lands after the call would be seen with the next bytes. */
         memset(got, 0x11, (size_t)n);
@@ -141,7 +125,7 @@ static void *send_stream(void *argument) {
     send_or_die(job->fd, &job->seed, sizeof job->seed);
     for (uint64_t done = 0; done < job->total;) {
         size_t length = least(words * 8, job->total - done);
-        make(job->seed, done, from, words);
+        make_words(job->seed, done, from, words);
         /* Pauses let a receiver that waits find only a part of what it asked for. */
         if (job->way == TIMEOUT || job->way == SIGNAL) usleep(300);
         send_or_die(job->fd, from, length);

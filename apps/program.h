@@ -40,6 +40,23 @@ static inline uint64_t mix(uint64_t x) {
     return x ^ x >> 33;
 }
 
+/* The words of a stream from byte `at` on, a multiple of 8: word i is a mix of seed + i. */
+static inline void make_words(uint64_t seed, uint64_t at, uint64_t *into, size_t words) {
+    for (size_t i = 0; i < words; i++) into[i] = mix(seed + at / 8 + i);
+}
+
+/* Compares bytes of such a stream, from byte `at` on; ends the program at the first that is another. */
+static inline void check_words(uint64_t seed, uint64_t at, const char *got, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        uint64_t word = mix(seed + (at + i) / 8);
+        if (got[i] != ((const char *)&word)[(at + i) % 8]) {
+            fprintf(stderr, "%s: byte %llu of stream %llu is another\n", program_invocation_short_name,
+                    (unsigned long long)(at + i), (unsigned long long)seed);
+            exit(1);
+        }
+    }
+}
+
 static inline void watch_fd(int set, int operation, int fd, uint32_t events, void *data) {
     struct epoll_event event = {.events = events, .data.ptr = data};
     if (epoll_ctl(set, operation, fd, &event) < 0) die("epoll_ctl");

@@ -26,22 +26,6 @@ struct job {
     char *middle;
 };
 
-/* The words of a stream from byte `at` on, a multiple of 8. */
-static void make(uint64_t seed, uint64_t at, uint64_t *into, size_t words) {
-    for (size_t i = 0; i < words; i++) into[i] = mix(seed + at / 8 + i);
-}
-
-static void check(uint64_t seed, uint64_t at, const char *got, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        uint64_t word = mix(seed + (at + i) / 8);
-        if (got[i] != ((const char *)&word)[(at + i) % 8]) {
-            fprintf(stderr, "zero_copy_send: byte %llu of stream %llu is another\n", (unsigned long long)(at + i),
-                    (unsigned long long)seed);
-            exit(1);
-        }
-    }
-}
-
 /* Takes one notice; false where there is none. Calls are over in their order. */
 static int take_notice(struct job *job) {
     char control[256];
@@ -122,7 +106,7 @@ static void *run(void *argument) {
         if (job->way != FREE && *buffer) await(job, job->calls - over[at]);
         if (!*buffer && !(*buffer = malloc(job->size))) die("malloc");
         memset(*buffer, 0xee, job->size);
-        make(job->seed, done, (uint64_t *)*buffer, length / 8);
+        make_words(job->seed, done, (uint64_t *)*buffer, length / 8);
         send_all(job, *buffer, length);
         over[at] = job->calls;
         if (job->way == FREE) {
@@ -181,7 +165,7 @@ static void *receive(void *argument) {
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) errno = 0;
         if (n <= 0) die("recv");
-        check(job->seed, done, got, (size_t)n);
+        check_words(job->seed, done, got, (size_t)n);
         done += (uint64_t)n;
     }
     char end;

@@ -9,6 +9,7 @@
 //!
 //! One word has the owner. Each side changes it by compare-and-exchange. Each change of owner counts, so a
 //! load and the change that follows from it cannot belong to different owners.
+use super::heap_words::HeapWords;
 use crate::Geometry;
 use shm::{ByteRing, Region};
 use std::io;
@@ -36,9 +37,7 @@ const WORDS: [usize; 7] = [8, 12, 16, 20, 24, 28, 32];
 
 /// The words of a slot about its direct stretch, as either side sees them. Positions are stream positions modulo 2^32.
 pub struct DirectWords {
-    region: Arc<Region>,
-    geometry: Geometry,
-    at: usize,
+    place: HeapWords,
 }
 
 /// Post of a buffer, checked.
@@ -75,13 +74,12 @@ pub enum TakenBack {
 impl DirectWords {
     /// Those of slot `index`; none where the region has no heap.
     pub fn new(region: &Arc<Region>, geometry: &Geometry, index: u32) -> Option<DirectWords> {
-        let has_heap = geometry.heap_bytes > 0 && index < geometry.slots;
-        has_heap.then(|| DirectWords { region: Arc::clone(region), at: geometry.direct_at(index), geometry: *geometry })
+        HeapWords::new(region, geometry, index, Geometry::direct_at).map(|place| DirectWords { place })
     }
 
     /// Those of another slot of the same region.
     pub fn of_slot(&self, index: u32) -> Option<DirectWords> {
-        DirectWords::new(&self.region, &self.geometry, index)
+        DirectWords::new(&self.place.region, &self.place.geometry, index)
     }
 
     /// The heap, as the engine writes it: an offset is a position of this ring. Nothing lies outside it.
@@ -89,11 +87,11 @@ impl DirectWords {
     /// # Errors
     /// The region is not laid out so.
     pub fn heap(&self) -> io::Result<ByteRing> {
-        ByteRing::map(&self.region, self.geometry.heap_at(), self.geometry.heap_bytes as usize)
+        self.place.heap()
     }
 
     fn word(&self, number: usize) -> &AtomicU32 {
-        self.region.u32_at(self.at + WORDS[number])
+        self.place.region.u32_at(self.place.at + WORDS[number])
     }
     fn owner(&self) -> &AtomicU32 {
         self.word(0)
@@ -116,7 +114,7 @@ impl DirectWords {
 
     /// Bytes that have landed directly since the connection began.
     pub fn landed_bytes(&self) -> u64 {
-        self.region.u64_at(self.at).load(Relaxed)
+        self.place.region.u64_at(self.place.at).load(Relaxed)
     }
 }
 
@@ -124,7 +122,7 @@ impl DirectWords {
 impl DirectWords {
     /// A new connection is in the slot.
     pub fn begin(&self) {
-        self.region.u64_at(self.at).store(0, Relaxed);
+        self.place.region.u64_at(self.place.at).store(0, Relaxed);
         self.owner().store(0, Release);
     }
 
@@ -215,8 +213,7 @@ impl DirectWords {
     /// makes no sense.
     pub fn begin_at(&self, from: u32) -> Option<Post> {
         let post = self.posted();
-        let in_heap = post.at.checked_add(post.len).is_some_and(|end| end <= self.geometry.heap_bytes);
-        if !in_heap || from.wrapping_sub(post.pos) >= post.len {
+        if !self.place.holds(post.at, post.len) || from.wrapping_sub(post.pos) >= post.len {
             return None;
         }
         self.from().store(from, Relaxed);
@@ -227,7 +224,7 @@ impl DirectWords {
 
     /// So many more bytes have landed.
     pub fn count(&self, landed: u32) {
-        let count = self.region.u64_at(self.at);
+        let count = self.place.region.u64_at(self.place.at);
         count.store(count.load(Relaxed).wrapping_add(landed.into()), Relaxed);
     }
 

@@ -3,6 +3,7 @@ mod data;
 mod direct;
 mod draining;
 mod ends;
+mod heap_words;
 mod layout;
 mod log;
 mod names;

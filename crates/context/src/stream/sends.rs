@@ -6,6 +6,7 @@
 //! are a ring of entries and a count; the program writes both. An entry is used again once its bytes are acknowledged,
 //! so nothing is given back, and nobody waits.
 use super::direct::Post;
+use super::heap_words::HeapWords;
 use super::layout::SEND_BYTES;
 use crate::Geometry;
 use shm::{ByteRing, Region};
@@ -56,21 +57,18 @@ pub struct Taken {
 
 /// The words of a slot about sends by reference, as either side sees them. Positions are stream positions modulo 2^32.
 pub struct SendWords {
-    region: Arc<Region>,
-    geometry: Geometry,
-    at: usize,
+    place: HeapWords,
 }
 
 impl SendWords {
     /// Those of slot `index`; none where the region has no heap.
     pub fn new(region: &Arc<Region>, geometry: &Geometry, index: u32) -> Option<SendWords> {
-        let has_heap = geometry.heap_bytes > 0 && index < geometry.slots;
-        has_heap.then(|| SendWords { region: Arc::clone(region), at: geometry.sends_at(index), geometry: *geometry })
+        HeapWords::new(region, geometry, index, Geometry::sends_at).map(|place| SendWords { place })
     }
 
     /// Those of another slot of the same region.
     pub fn of_slot(&self, index: u32) -> Option<SendWords> {
-        SendWords::new(&self.region, &self.geometry, index)
+        SendWords::new(&self.place.region, &self.place.geometry, index)
     }
 
     /// The heap: an offset is a position of this ring. Nothing lies outside it.
@@ -78,31 +76,31 @@ impl SendWords {
     /// # Errors
     /// The region is not laid out so.
     pub fn heap(&self) -> io::Result<ByteRing> {
-        ByteRing::map(&self.region, self.geometry.heap_at(), self.geometry.heap_bytes as usize)
+        self.place.heap()
     }
 
     /// The use of the slot ([`crate::Slot::mark`]) whose posts these are; 0 for none.
     fn used_by(&self) -> &AtomicU32 {
-        self.region.u32_at(self.at)
+        self.place.region.u32_at(self.place.at)
     }
 
     /// The use of the slot whose posts the engine looks up.
     fn accepts(&self) -> &AtomicU32 {
-        self.region.u32_at(self.at + 4)
+        self.place.region.u32_at(self.place.at + 4)
     }
 
     fn count_word(&self) -> &AtomicU32 {
-        self.region.u32_at(self.at + 8)
+        self.place.region.u32_at(self.place.at + 8)
     }
 
     fn word(&self, number: u32, field: usize) -> &AtomicU32 {
         let at = ENTRIES_AT + (number % ENTRIES) as usize * ENTRY_BYTES + 4 * field;
-        self.region.u32_at(self.at + at)
+        self.place.region.u32_at(self.place.at + at)
     }
 
     /// Bytes that were sent in each way, in the order of [`Sent::ALL`], as the program says.
     pub fn counts(&self) -> [u64; 5] {
-        Sent::ALL.map(|how| self.region.u64_at(self.at + COUNTS_AT + 8 * how as usize).load(Relaxed))
+        Sent::ALL.map(|how| self.place.region.u64_at(self.place.at + COUNTS_AT + 8 * how as usize).load(Relaxed))
     }
 }
 
@@ -111,7 +109,9 @@ impl SendWords {
     /// Another connection is in the slot.
     pub fn begin(&self) {
         self.used_by().store(0, Release);
-        Sent::ALL.iter().for_each(|how| self.region.u64_at(self.at + COUNTS_AT + 8 * *how as usize).store(0, Relaxed));
+        Sent::ALL
+            .iter()
+            .for_each(|how| self.place.region.u64_at(self.place.at + COUNTS_AT + 8 * *how as usize).store(0, Relaxed));
     }
 
     /// Whether the engine looks up posts of this use of the slot.
@@ -142,7 +142,7 @@ impl SendWords {
 
     /// So many bytes went that way.
     pub fn count(&self, how: Sent, bytes: u32) {
-        let count = self.region.u64_at(self.at + COUNTS_AT + 8 * how as usize);
+        let count = self.place.region.u64_at(self.place.at + COUNTS_AT + 8 * how as usize);
         count.store(count.load(Relaxed).wrapping_add(bytes.into()), Relaxed);
     }
 }
@@ -190,8 +190,7 @@ impl SendWords {
     }
 
     fn checked(&self, post: Post) -> Option<Post> {
-        let end = post.at.checked_add(post.len);
-        (post.len > 0 && end.is_some_and(|end| end <= self.geometry.heap_bytes)).then_some(post)
+        (post.len > 0 && self.place.holds(post.at, post.len)).then_some(post)
     }
 }
 

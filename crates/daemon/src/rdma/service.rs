@@ -493,24 +493,27 @@ impl Service {
     /// Waits until the datagrams that were posted before are sent: programs destroy what they name right afterwards.
     /// Those whose next hop does not answer are not waited for.
     fn send_datagrams(&self) -> Result<(), Failure> {
-        for _ in 0..POLLS_OF_POSTED {
-            if !self.at.ask(|device, id| device.has_datagrams(id))?? {
-                break;
-            }
-            sleep(FIRST_POLL);
-        }
-        Ok(())
+        self.poll_posted(|device, id| device.has_datagrams(id))
     }
 
     /// Waits for one quantum of a queue pair that is to be destroyed, where something that was posted needs it.
     fn send_posted(&self, qp: QpNumber) -> Result<(), Failure> {
-        let mut waits = self.at.ask(move |device, id| device.await_quantum(id, qp))??;
+        if self.at.ask(move |device, id| device.await_quantum(id, qp))?? {
+            self.poll_posted(move |device, id| device.awaits_quantum(id, qp))?;
+        }
+        Ok(())
+    }
+
+    /// Waits while something that was posted `waits`, for a while.
+    fn poll_posted(
+        &self,
+        waits: impl Fn(&mut Device, ProgramId) -> Result<bool, Failure> + Copy + Send + 'static,
+    ) -> Result<(), Failure> {
         for _ in 0..POLLS_OF_POSTED {
-            if !waits {
+            if !self.at.ask(waits)?? {
                 break;
             }
             sleep(FIRST_POLL);
-            waits = self.at.ask(move |device, id| device.awaits_quantum(id, qp))??;
         }
         Ok(())
     }

@@ -1,0 +1,39 @@
+//! Where a slot's words about the heap are: those of direct receives, and those of sends by reference.
+use crate::Geometry;
+use shm::{ByteRing, Region};
+use std::io;
+use std::sync::Arc;
+
+/// The place of such words in a region that has a heap.
+pub(super) struct HeapWords {
+    pub(super) region: Arc<Region>,
+    pub(super) geometry: Geometry,
+    /// Offset of the first word.
+    pub(super) at: usize,
+}
+
+impl HeapWords {
+    /// Those of slot `index`, which begin where `at` says; none where the region has no heap.
+    pub(super) fn new(
+        region: &Arc<Region>,
+        geometry: &Geometry,
+        index: u32,
+        at: fn(&Geometry, u32) -> usize,
+    ) -> Option<HeapWords> {
+        let has_heap = geometry.heap_bytes > 0 && index < geometry.slots;
+        has_heap.then(|| HeapWords { region: Arc::clone(region), geometry: *geometry, at: at(geometry, index) })
+    }
+
+    /// The heap: an offset is a position of this ring. Nothing lies outside it.
+    ///
+    /// # Errors
+    /// The region is not laid out so.
+    pub(super) fn heap(&self) -> io::Result<ByteRing> {
+        ByteRing::map(&self.region, self.geometry.heap_at(), self.geometry.heap_bytes as usize)
+    }
+
+    /// All bytes of a post lie in the heap.
+    pub(super) fn holds(&self, at: u32, len: u32) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.geometry.heap_bytes)
+    }
+}
