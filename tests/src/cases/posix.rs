@@ -18,7 +18,7 @@ pub(super) fn calls(bench: &Bench) -> Outcome {
     on_kernel.arg(bench.by_family("127.0.0.1", "::1"));
     let expected = bench.session.run(on_kernel)?;
     let mut here = bench.lab.on_server(&program);
-    here.arg(bench.address()).env("GROWS", "");
+    here.arg(bench.address()).env("GROWS", "").env("OWN_V4", bench.lab.server.address.to_string());
     // The others refuse to send urgent data, which the case then checks.
     if bench.lab.engine != "flextoe" {
         here.env("NO_URGENT", "");

@@ -41,9 +41,14 @@ static void for_one_family(void) {
     CHECK(getsockopt(e[1], IPPROTO_IPV6, IPV6_V6ONLY, &value, &len) == 0 && value == 1);
     CHECK(setsockopt(e[0], IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) < 0 && errno == EINVAL);
     unpair(e);
-    /* A listener on an address of IPv4 that was shut down and bound to any address again connects to both families. */
+    /* A listener on an address of IPv4 that was shut down and bound to any address again connects to both families.
+     * The address is one of the host: a socket that is bound to a loopback address may be the kernel's alone. */
     int listener = socket(AF_INET6, SOCK_STREAM, 0);
     Address any = here, to;
+    const char *own = getenv("OWN_V4");
+    char mapped[INET6_ADDRSTRLEN];
+    snprintf(mapped, sizeof mapped, "::ffff:%s", own ? own : "127.0.0.1");
+    CHECK(inet_pton(AF_INET6, mapped, &v4.sin6_addr) == 1);
     len = sizeof to;
     any.sin6_addr = in6addr_any, any.sin6_port = 0, v4.sin6_port = 0;
     CHECK(bind(listener, (void *)&here, sizeof here) == 0 && listen(listener, 1) == 0);
