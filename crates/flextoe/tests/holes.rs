@@ -340,6 +340,49 @@ fn a_timeout_that_was_right_goes_on_after_two_new_segments() {
     assert_eq!(places(&dry.receive(&[told(2000, &[])])), [(2000, 1000)], "nothing new is there");
 }
 
+/// A receiver without room for them drops the new segments: its duplicate acknowledgements have no blocks.
+// Checks RFC 5682: 3.1-d.
+#[test]
+fn a_duplicate_without_blocks_answers_the_new_segments_too() {
+    let mut solo = sender(10);
+    timed_out(&mut solo);
+    solo.write(5000, false);
+    assert_eq!(places(&solo.receive(&[told(2000, &[])])), [(11_000, 1000), (12_000, 1000)]);
+    let wider = Seg { window: 64_000, ..told(2000, &[]) };
+    assert!(solo.receive(&[wider]).is_empty(), "a window update is no answer");
+    assert_eq!(places(&solo.receive(&[wider])), [(2000, 1000)]);
+    assert_eq!(undone(&solo).0, 0);
+}
+
+/// With timestamps, it is clear which transmission an acknowledgement is for: what was sent again can be measured.
+// Checks RFC 6298: 3.
+#[test]
+fn a_retransmission_is_measured_by_its_timestamp() {
+    for is_late in [false, true] {
+        let config = Config { mss: 1000, wscale: 0, tx_bytes: 65536, timestamps: true, ..Config::clean(1) };
+        let mut solo = Solo::new(config);
+        let stamped = |s: Seg, value, echo| Seg { timestamps: Some(Timestamps { value, echo }), ..s };
+        solo.receive(&[stamped(told(1000, &[]), 1, 0)]);
+        solo.command(stream::Command::Window(FLOW, 60_000));
+        let first = solo.write(1000, false)[0].timestamps.unwrap().value;
+        let before = solo.side.stats.read().rtt_samples;
+        for _ in 0..2 {
+            solo.wait(300_000_000);
+            solo.command(stream::Command::Retransmit(FLOW, None));
+        }
+        solo.wait(300_000_000);
+        let again = solo.command(stream::Command::Retransmit(FLOW, None));
+        let stamp = again[0].timestamps.unwrap().value;
+        assert_eq!((again.len(), stamp - first), (1, 900));
+        solo.wait(5_000_000);
+        solo.receive(&[stamped(told(1000 + again[0].len, &[]), 1, if is_late { first } else { stamp })]);
+        let figures = solo.side.stats.read();
+        let measured = (figures.rtt_samples - before > 0).then_some(figures.rtt_ns / 1_000_000);
+        // A late answer of the first transmission took as long as its timestamp is old.
+        assert_eq!(measured, Some(if is_late { 905 } else { 5 }));
+    }
+}
+
 // Checks RFC 3522: 3.2-a, 3.2-b.
 // Checks RFC 4015: 3.2-a, 3.2-b.
 #[test]

@@ -65,6 +65,10 @@ pub(crate) struct Rack {
     /// It was widened in the round trip that ends here (`RACK.dsack_round`).
     round: Option<Seq>,
     probe: Option<Probe>,
+    /// The timestamp of the latest retransmission, and whether a timeout calls for the next one.
+    pub(crate) last_stamp: Option<u32>,
+    /// See there.
+    pub(crate) timed_out: bool,
     /// The latest round-trip time that was measured in disorder, nanoseconds: the smoothed one is elsewhere.
     pub(crate) latest: u32,
     /// When the wait of the first hole is over; none waits at 0.

@@ -2,11 +2,11 @@
 use crate::Nanos;
 use wire::Seq;
 
-/// Times one segment from when it was sent until it is acknowledged. Only new data is timed, and a segment that may
-/// have been sent twice no more (Karn's algorithm, RFC 6298 section 3).
+/// Times one segment from when it was sent until it is acknowledged. A segment that may have been sent twice is timed
+/// only where timestamps tell its transmissions apart (Karn's algorithm, RFC 6298 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RttTimer {
-    /// 0 where nothing is timed.
+    /// 0 where nothing is timed; with [`RESENT`] for a retransmission.
     started: Nanos,
     /// The acknowledgement that ends it.
     end: Seq,
@@ -16,6 +16,8 @@ pub struct RttTimer {
 
 /// The least round-trip time moves up by this part of what each one is longer: a path may have become another.
 const LEAST_FOLLOWS: u32 = 256;
+/// The highest bit of a time, which no clock reaches.
+const RESENT: Nanos = 1 << 63;
 
 impl RttTimer {
     /// A timer at rest.
@@ -40,6 +42,15 @@ impl RttTimer {
         self.started = 0;
     }
 
+    /// A segment is sent again that ends at `end`, and its timestamp differs from those of its earlier transmissions.
+    /// It is timed, unless something is being timed.
+    // Meets RFC 6298: 3.
+    pub fn start_again(&mut self, now: Nanos, end: Seq) {
+        if self.start(now, end) {
+            self.started |= RESENT;
+        }
+    }
+
     /// The least round-trip time, nanoseconds; `u32::MAX` before the first.
     pub fn least(&self) -> u32 {
         self.least
@@ -51,15 +62,24 @@ impl RttTimer {
         self.started > 0 && left.before(self.end) && self.end.at_or_before(right)
     }
 
-    /// Everything before `una` is acknowledged. The round-trip time, where this ends one, nanoseconds: odd, so that it
-    /// is not 0; otherwise 0.
+    /// Everything before `una` is acknowledged, by a segment without a timestamp or outside of recovery. The round-trip
+    /// time, where this ends one, nanoseconds: odd, so that it is not 0; otherwise 0.
     #[inline(always)]
     pub fn take(&mut self, now: Nanos, una: Seq) -> u32 {
+        self.take_if(now, una, |_| false)
+    }
+
+    /// The same in recovery. A retransmission counts where the acknowledgement `answers` what was sent at that time.
+    #[inline(always)]
+    pub fn take_if(&mut self, now: Nanos, una: Seq, answers: impl FnOnce(Nanos) -> bool) -> u32 {
         if self.started == 0 || una.before(self.end) {
             return 0;
         }
-        let rtt = now.saturating_sub(self.started).min(u32::MAX.into()) as u32 | 1;
-        self.started = 0;
+        let started = std::mem::take(&mut self.started);
+        if started & RESENT != 0 && !answers(started & !RESENT) {
+            return 0;
+        }
+        let rtt = now.saturating_sub(started & !RESENT).min(u32::MAX.into()) as u32 | 1;
         // Meets RFC 8985: 6.2-i.
         self.least = if rtt < self.least { rtt } else { self.least + (rtt - self.least) / LEAST_FOLLOWS };
         rtt
@@ -224,6 +244,21 @@ mod tests {
         timer.start(2000, Seq(90));
         timer.cancel();
         assert_eq!(timer.take(2500, Seq(90)), 0);
+    }
+
+    // Checks RFC 6298: 3.
+    #[test]
+    fn what_was_sent_again_is_timed_where_the_answer_is_its_own() {
+        let mut timer = RttTimer::new();
+        timer.start_again(1000, Seq(50));
+        assert_eq!(timer.take_if(1500, Seq(50), |sent| sent == 1000), 501);
+        timer.start_again(2000, Seq(90));
+        assert_eq!(timer.take_if(2500, Seq(90), |_| false), 0, "it answers an earlier transmission");
+        timer.start_again(3000, Seq(99));
+        assert_eq!(timer.take(3500, Seq(99)), 0, "nothing says which one it answers");
+        timer.start(4000, Seq(120));
+        timer.start_again(4100, Seq(110));
+        assert_eq!(timer.take(4400, Seq(120)), 401, "one at a time");
     }
 
     // Checks RFC 8985: 6.2-i.

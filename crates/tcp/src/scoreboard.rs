@@ -197,14 +197,22 @@ impl Scoreboard {
         verdict
     }
 
+    /// F-RTO has something new under way, whose answer decides.
+    pub fn awaits_verdict(&self) -> bool {
+        self.rack.as_ref().is_some_and(|rack| rack.doubt.holds())
+    }
+
     /// F-RTO has nothing new to send.
     pub fn send_lost_all_the_same(&mut self) {
         self.rack().doubt.give_up();
     }
 
-    /// Something is sent again from `begin` on, with this timestamp.
-    pub fn note_stamp(&mut self, begin: Seq, stamp: u32) {
-        self.rack().doubt.note_resent(begin, stamp);
+    /// Something is sent again from `begin` on, with this timestamp. True for the first one after a timeout, where no
+    /// earlier transmission has the same timestamp: the least timeout is a tick of that clock.
+    pub fn note_stamp(&mut self, begin: Seq, stamp: u32) -> bool {
+        let rack = self.rack();
+        rack.doubt.note_resent(begin, stamp);
+        std::mem::take(&mut rack.timed_out) & (rack.last_stamp.replace(stamp) != Some(stamp))
     }
 
     /// A tail loss probe was sent that ends before `end`: something sent `again`, or something new.
@@ -263,6 +271,7 @@ impl Scoreboard {
         self.lose(una, max);
         let end = probed.map_or(recent, |probed| if probed.before(recent) { probed } else { recent });
         self.rack().doubt.time_out(from, end, first);
+        self.rack().timed_out = true;
         self.lose_all(una, recent);
         self.start(max);
         if recent.before(max) {

@@ -142,14 +142,18 @@ impl Window {
         self.squeezed.is_some()
     }
 
-    /// Data came that has no place: the peer gets once more what is open, not too often.
+    /// Data came that has no place, though the peer may send it: an acknowledgement that repeats the window is a
+    /// duplicate (RFC 5681 section 2), and a loss to the sender. A peer whose window is closed gets what is open.
+    /// Not too often.
     pub(crate) fn answer(&mut self, now: Nanos, posted_end: Seq) -> Option<(Last, u16)> {
         let (last, offered) = (self.last?, self.offered?);
         if self.answered != 0 && now < self.answered.saturating_add(ANSWER_NS) {
             return None;
         }
         self.answered = now.max(1);
-        Some((last, self.tell(last.ack, open(last.ack, offered, posted_end), offered, self.scales().1)))
+        let may_send = self.advertised.is_some_and(|edge| last.ack.before(edge));
+        let open = if may_send { 0 } else { open(last.ack, offered, posted_end) };
+        Some((last, self.tell(last.ack, open, offered, self.scales().1)))
     }
 }
 

@@ -6,6 +6,7 @@ use ends::{Below, Habit, run_virtually};
 use engines::EngineKind;
 use port::FabricConfig;
 use tcp::congestion::CongestionName;
+use zeronic::{Carries, Shortage};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -24,5 +25,26 @@ fn a_stream_without_congestion_control_goes_on_through_loss() {
             println!("{kind:?}, {loss}, seed {seed}: {} ms, {:.0} % sent again", took / 1_000_000, 100.0 * again);
             assert!(took < 3 * SECOND, "{kind:?}, {loss}, seed {seed}: {} ms", took / 1_000_000);
         }
+    }
+}
+
+/// More messages come than there are receives for: those are dropped. A sender whose timeout was right is not left
+/// without an answer, and does not wait twice as long each time for what it sends again.
+#[test]
+fn messages_without_receives_are_sent_again_soon() {
+    for (kind, seed) in EngineKind::TRANSPORTS.iter().flat_map(|kind| (1..20).map(move |seed| (*kind, seed))) {
+        let config = FabricConfig {
+            loss: 0.01,
+            reorder: 0.01,
+            duplicate: 0.01,
+            corrupt: 0.002,
+            delay_ns: 20_000,
+            seed,
+            ..FabricConfig::default()
+        };
+        let (shortage, carries) = (Shortage::Drop, Carries::Messages);
+        let habit = Habit { below: Below::Engine(kind), shortage, carries, most: 300, ..Habit::default() };
+        let (took, _) = run_virtually(config, habit, [256 << 10; 2], 2 * SECOND);
+        println!("{kind:?}, seed {seed}: {} ms", took / 1_000_000);
     }
 }

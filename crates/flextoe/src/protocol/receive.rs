@@ -1,6 +1,6 @@
 //! Receive processing of the protocol module (RX, thesis section 4.3.1.3): a received segment, in the order of RFC 9293
 //! section 3.10.7.4.
-use super::state::{Fixed, ProtocolState};
+use super::state::{Fixed, ProtocolState, timestamp};
 use super::urgent::UrgentFlows;
 use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
 use crate::observer::Observer;
@@ -134,6 +134,9 @@ impl ProtocolState {
             self.count_duplicate(work, now, observer);
         } else if seg.sack {
             self.note_dsack(work, observer);
+        } else if repeats && self.recovery.awaits_verdict() {
+            self.judge_loss(self.una, work, now, observer);
+            self.find_lost(work, now, observer);
         }
         if self.recovery.is_probing() {
             self.judge_probe(repeats && !seg.sack, work, observer);
@@ -181,7 +184,10 @@ impl ProtocolState {
         }
         self.dup_acks = 0;
         self.flight.reset();
-        work.tally.rtt = self.rtt.take(now, self.una);
+        let (offset, echo) = (self.fixed.agreed.ts_offset, seg.timestamps.map(|timestamps| timestamps.echo));
+        work.tally.rtt = self.rtt.take_if(now, self.una, |sent| {
+            offset.zip(echo).is_some_and(|(offset, echo)| Seq(timestamp(sent, offset)).at_or_before(Seq(echo)))
+        });
         if work.tally.rtt > 0 {
             observer.value(Point::Rtt, work.flow, work.tally.rtt.into());
         }

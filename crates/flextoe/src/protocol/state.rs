@@ -184,6 +184,12 @@ impl Fixed {
 
 const _: () = assert!(size_of::<Fixed>() == 64);
 
+/// The timestamp of what a flow with this offset sends at a time: milliseconds.
+#[inline(always)]
+pub(super) fn timestamp(now: Nanos, offset: u32) -> u32 {
+    ((now / 1_000_000) as u32).wrapping_add(offset)
+}
+
 impl ProtocolState {
     pub(super) fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
         let mut state = ProtocolState {
@@ -391,7 +397,7 @@ impl ProtocolState {
     #[inline(always)]
     pub(super) fn stamp(&self, now: Nanos) -> Option<Timestamps> {
         let offset = self.fixed.agreed.ts_offset?;
-        Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })
+        Some(Timestamps { value: timestamp(now, offset), echo: self.ts_recent })
     }
 
     /// The engine's positions, for a completion.

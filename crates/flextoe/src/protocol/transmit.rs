@@ -199,7 +199,9 @@ impl ProtocolState {
         self.send_again(work, seq, cut, now, observer);
         self.recovery.note_resent(end, self.max, now);
         if let Some(stamp) = work.send.as_ref().and_then(|segment| segment.fields.timestamps) {
-            self.recovery.note_stamp(seq, stamp.value);
+            if self.recovery.note_stamp(seq, stamp.value) {
+                self.rtt.start_again(now, end);
+            }
         }
         true
     }
