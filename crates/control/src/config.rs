@@ -66,7 +66,7 @@ pub struct Ipv6Config {
     pub prefix_len: u8,
     /// Next hop for everything that no other route covers: a global or a link-local address.
     pub gateway: Option<IpAddress>,
-    /// Address and gateway come from a router, once, when the host begins.
+    /// The address comes from a router, when the host begins, and the gateway is one that advertises itself.
     pub auto: bool,
 }
 

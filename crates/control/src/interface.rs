@@ -57,8 +57,10 @@ pub fn host(
 
 /// The host's place in the network, as its configuration has it.
 fn net_config(config: &HostConfig, links: Vec<Link>) -> NetConfig {
+    // Of routers that advertise themselves, the network layer has a list.
+    let gateway6 = config.ipv6.gateway.filter(|_| !config.ipv6.auto);
     NetConfig {
-        routes: Box::new(RouteTable::new(&links, &[config.gateway, config.ipv6.gateway], &config.routes)),
+        routes: Box::new(RouteTable::new(&links, &[config.gateway, gateway6], &config.routes)),
         links,
         neighbours: Box::new(NeighbourTable::new(
             config.limits.arp_entries,

@@ -93,7 +93,7 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllDevices) -> R
         let part =
             seat(path, section, (&fabrics, own, shares), &pool, &traces).map_err(|e| format!("host {name}: {e}"))?;
         let host = &path.hosts[index].host;
-        let (routes, stack) = (host.net().routes.list(), host.base().config().clone());
+        let (routes, stack) = (host.net().destinations(), host.base().config().clone());
         let (v6, urgent) = (host.base().speaks_v6(), host.base().has_urgent_data());
         let interfaces = interfaces(host.net().links(), section, config);
         let with_context = |e: String| format!("host {name}: {e}");
@@ -226,7 +226,8 @@ fn seat(
         ports.push(captured(opened, port, path.clock)?);
     }
     let found = section.stack.ipv6.auto.then(|| autoconf::find(&section.stack.name, &mut *ports[0], path.clock, pool));
-    let section = &autoconf::with(section, found.transpose()?);
+    let found = found.transpose()?;
+    let section = &autoconf::with(section, found);
     let tcp_ports = shares.then(|| Arc::new(TcpPorts::new(zeronic::SHARED_PORTS)));
     let part = match &tcp_ports {
         Some(tcp_ports) => {
@@ -238,6 +239,9 @@ fn seat(
     };
     let ports = Ports::new(ports)?;
     let mut host = host(section, &ports, pool)?;
+    if let Some(found) = found {
+        host.follow_routers(path.clock.now(), &found);
+    }
     if let Some(tcp_ports) = tcp_ports {
         host.share(Arc::clone(&tcp_ports), false);
         host.base_mut().share_ports(tcp_ports);

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use verbs::functions::Report;
+use wire::IpAddress;
 
 /// Connections that a data-path thread reads between two rounds: it goes on within a fraction of a millisecond.
 const AT_ONCE: usize = 128;
@@ -324,6 +325,8 @@ struct Inventory {
     bindings: Vec<BindingView>,
     rdma: Option<Vec<ProgramView>>,
     neighbours: Vec<control::ArpView>,
+    /// The router of IPv6 in use, where routers advertise themselves.
+    router: Option<IpAddress>,
 }
 
 impl Inventory {
@@ -339,6 +342,7 @@ impl Inventory {
             bindings: seat.host.base().bindings(),
             rdma: seat.rdma.as_ref().map(|rdma| rdma.device().views(Clock::ticks(), QPS)),
             neighbours: control::ArpView::all(seat.host.net()),
+            router: seat.host.net().default_router().map(|router| router.in_zone(0)),
         }
     }
 
@@ -364,7 +368,7 @@ impl Inventory {
             "gateway": stack.gateway,
             "address6": stack.ipv6.address,
             "prefix_len6": stack.ipv6.prefix_len,
-            "gateway6": stack.ipv6.gateway,
+            "gateway6": if stack.ipv6.auto { self.router } else { stack.ipv6.gateway },
             "mac": self.ports.first().map(|port| &port.mac),
             "engine": place.config.engine.name(),
             "backend": place.config.backend(),

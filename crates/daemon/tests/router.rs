@@ -4,7 +4,7 @@ mod common;
 
 use common::application::{attach, request, until};
 use common::{Toed, refused};
-use context::{Endpoint, Reply, Request};
+use context::{Congestion, EarlyData, Endpoint, Reply, Request};
 use daemon::protocol::Question;
 use port::{AfXdp, AfXdpConfig, Interface, Netns};
 use std::fs;
@@ -52,6 +52,15 @@ impl Router {
     }
 }
 
+impl Router {
+    /// It ends as a service does: its last advertisement has no lifetime.
+    fn resign(mut self) {
+        let own = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(own, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
 impl Drop for Router {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -77,6 +86,29 @@ fn a_host_takes_its_address_and_its_gateway_from_a_router() {
     // The kernel's side tries its own address before it uses it, too.
     let to = SocketAddr::new(ADDRESS.parse().unwrap(), 80);
     until("a connection over IPv6", || netns.run(move || TcpStream::connect(to).is_ok()).unwrap());
+    assert!(toed.end().success());
+}
+
+/// Radvd resigns when it ends, and comes back.
+#[test]
+fn routers_are_followed_after_the_start() {
+    let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
+    let Some(router) = Router::start(&netns, DEVICE) else { return println!("SKIPPED: there is no radvd") };
+    let mut toed = Toed::start(&configuration(&netns, ", kernel_address6 = \"2001:db8:7::1/64\""));
+    let gateway = |toed: &Toed| toed.ask(&Question::Ls)["hosts"][0]["gateway6"].clone();
+    let first = gateway(&toed);
+    assert!(first.as_str().is_some_and(|first| first.starts_with("fe80::")), "{first}");
+    router.resign();
+    until("the router's end", || gateway(&toed).is_null());
+    let (_socket, mut program) = attach(&toed.socket(), "b");
+    let remote = Endpoint::from(SocketAddr::new("2001:db8:99::1".parse().unwrap(), 80));
+    let connect =
+        Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0, early: EarlyData::No };
+    let unreachable = request(&mut program, connect);
+    assert_eq!(unreachable, Reply::Failed { tag: 3, errno: libc::ENETUNREACH as u16 });
+    let _again = Router::start(&netns, DEVICE);
+    until("a router that is back", || gateway(&toed) == first);
+    assert!(matches!(request(&mut program, connect), Reply::Connecting { tag: 3, .. }));
     assert!(toed.end().success());
 }
 

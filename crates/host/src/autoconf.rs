@@ -20,7 +20,7 @@ const SOLICIT_AGAIN: Nanos = 4 * SECOND;
 /// How long after the last question a router may take (RFC 4861 section 6.3.7).
 const LAST_WAIT: Nanos = SECOND;
 /// Bits of a prefix that leaves room for an interface identifier (RFC 4862 section 5.5.3 d, RFC 4291 section 2.5.1).
-const PREFIX_BITS: u8 = 64;
+pub(crate) const PREFIX_BITS: u8 = 64;
 
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Found {
     pub router: Option<IpAddress>,
     /// For how many seconds it does.
     pub lifetime_s: u16,
+    /// For how many seconds the address may be used.
+    pub valid_s: u32,
     /// Most bytes of a packet on the link, where a router advertises it.
     pub mtu: Option<u32>,
 }
@@ -212,7 +214,9 @@ impl Autoconf {
     fn found(&self, address: IpAddress) -> Found {
         let on_link = self.prefix.is_some_and(|prefix| prefix.on_link);
         let (router, lifetime_s) = self.router.map_or((None, 0), |(router, lifetime)| (Some(router), lifetime));
-        Found { address, prefix_len: if on_link { PREFIX_BITS } else { 128 }, router, lifetime_s, mtu: self.mtu }
+        let (prefix_len, valid_s) =
+            (if on_link { PREFIX_BITS } else { 128 }, self.prefix.map_or(0, |prefix| prefix.valid_s));
+        Found { address, prefix_len, router, lifetime_s, valid_s, mtu: self.mtu }
     }
 
     /// Asks whether somebody has an address. Its group is joined before, so that switches pass answers on (RFC 4862
@@ -346,7 +350,8 @@ mod tests {
         assert_eq!(auto.result(), None);
         assert!(auto.fire(now + PROBE).is_empty());
         let (router, mtu) = (Some(ip(ROUTER)), Some(1400));
-        let found = Found { address: IpAddress::v6(target, 0), prefix_len: 64, router, lifetime_s: 1800, mtu };
+        let found =
+            Found { address: IpAddress::v6(target, 0), prefix_len: 64, router, lifetime_s: 1800, valid_s: 3600, mtu };
         assert_eq!(auto.result(), Some(Ok(found)));
         assert_eq!(auto.next_due(), Nanos::MAX);
     }

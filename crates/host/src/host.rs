@@ -1,4 +1,5 @@
 //! A host: one IP stack. An object without I/O: frames, time and randomness are passed in.
+use crate::autoconf::Found;
 use crate::demux::{Claim, is_own};
 use crate::net::{Neighbour, Net, Received};
 use crate::transport::{Io, NetContext, NoBase, Report, Transport, Transports, of_control};
@@ -175,6 +176,9 @@ impl<B: Transport> Host<B> {
             done += 1;
             self.common.tracer.value(Point::TimerLate, NO_FLOW, now.saturating_sub(expired.due));
             self.common.tracer.event(Point::TimerFired, NO_FLOW, [NEIGHBOUR_TIMER, 0]);
+            if let Some(router) = expired.router {
+                self.notify(now, &router, tx, pool);
+            }
             if expired.unreachable {
                 self.notify(now, &Neighbour { ip: expired.ip, mac: None }, tx, pool);
             }
@@ -354,6 +358,11 @@ impl<B: Transport> Host<B> {
     /// Its network layer.
     pub fn net(&self) -> &Net {
         &self.common.net
+    }
+
+    /// The host's address came from a router: what routers advertise from now on is followed.
+    pub fn follow_routers(&mut self, now: Nanos, found: &Found) {
+        self.common.net.follow_routers(now, found);
     }
 
     /// Its drops.

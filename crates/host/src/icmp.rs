@@ -6,7 +6,7 @@ use crate::unreachable::{Cause, Quote, Unreachable};
 use engine::{DropCounts, DropReason, Nanos};
 use port::Frame;
 use wire::ip::Ends;
-use wire::{icmpv4, icmpv6, ipv4, ipv6};
+use wire::{icmpv4, icmpv6, ipv4, ipv6, router};
 
 /// Code of "destination unreachable" for a protocol that the host does not have.
 const PROTOCOL_UNREACHABLE: u8 = 2;
@@ -52,6 +52,10 @@ impl Net {
             Ok(Message::Query(query)) => {
                 self.on_membership_query(now, ip, query);
                 return Received::Done;
+            }
+            Ok(router::ADVERTISEMENT) => {
+                let neighbour = self.on_router_advertisement(now, ip, body);
+                return neighbour.map_or(Received::Done, Received::Neighbour);
             }
             Ok(message) => {
                 if let Some(done) = self.on_discovery(now, ip, message, drops) {

@@ -24,6 +24,8 @@ mod packet;
 mod path_mtu;
 mod ports;
 mod route;
+mod router_discovery;
+mod routers;
 mod slab;
 mod timer_queue;
 mod transport;

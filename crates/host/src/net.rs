@@ -7,10 +7,11 @@ use crate::neighbours::{Expiry, Neighbours};
 use crate::packet::{self, Ip, Outermost, Outgoing, Packet};
 use crate::path_mtu::PathMtus;
 use crate::route::Routes;
+use crate::routers::Routers;
 use engine::{DropCounts, DropReason, Nanos};
 use port::{Frame, FramePool};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use wire::{IpAddress, Mac, ipv4, ipv6};
+use wire::{IpAddress, Mac, Prefix, ipv4, ipv6};
 
 /// The addresses from which a host sends to itself over loopback.
 const LOOPBACK: IpAddress = IpAddress::v4(Ipv4Addr::LOCALHOST);
@@ -38,6 +39,8 @@ pub struct Net {
     own: Vec<IpAddress>,
     /// A destination network, and its next hop.
     pub routes: Box<dyn Routes>,
+    /// Routers that advertise themselves, where the host's address came from one.
+    pub(crate) routers: Option<Box<Routers>>,
     /// Path MTUs where they are less than the port's.
     pub path_mtus: PathMtus,
     neighbours: Box<dyn Neighbours>,
@@ -78,6 +81,8 @@ pub(crate) struct Expired {
     pub(crate) due: Nanos,
     /// It does not answer: packets wait for it in vain.
     pub(crate) unreachable: bool,
+    /// Packets go through another router from now on.
+    pub(crate) router: Option<Neighbour>,
 }
 
 impl Net {
@@ -91,6 +96,7 @@ impl Net {
             memberships: vec![Membership::new(); links.len()],
             links,
             routes,
+            routers: None,
             path_mtus: PathMtus::default(),
             neighbours,
             timers: Deadlines::default(),
@@ -269,9 +275,17 @@ impl Net {
     /// The next hop to a destination. Link-local addresses are those of neighbours.
     pub fn hop(&self, dst: IpAddress) -> Option<IpAddress> {
         match dst.zone() {
-            0 => self.routes.next_hop(dst),
+            0 if dst.is_v4() => self.routes.next_hop(dst),
+            0 if self.routers.as_ref().is_some_and(|routers| routers.is_invalid()) => None,
+            0 => self.routes.next_hop(dst).or_else(|| self.default_router()),
             zone => self.links().get(zone as usize - 1)?.v6.map(|_| dst),
         }
+    }
+
+    /// Destinations that are reached.
+    pub fn destinations(&self) -> Vec<Prefix> {
+        let by_router = self.default_router().map(|router| Prefix::new(router.any(), 0));
+        self.routes.list().into_iter().chain(by_router).collect()
     }
 
     /// Neighbours, and their hardware addresses where they are known.
@@ -367,9 +381,12 @@ impl Net {
     /// Takes the next timer that is due: asks the neighbour again, forgets it, or gives it up.
     pub(crate) fn expire(&mut self, now: Nanos, drops: &mut DropCounts) -> Option<Expired> {
         let (due, ip) = self.timers.pop(now)?;
-        let mut unreachable = false;
+        let (mut unreachable, mut router) = (false, None);
         if self.membership_due(now, ip) {
-            return Some(Expired { ip, due, unreachable });
+            return Some(Expired { ip, due, unreachable, router });
+        }
+        if let Some(router) = self.routers_due(now, ip) {
+            return Some(Expired { ip, due, unreachable, router });
         }
         match self.neighbours.expire(now, ip) {
             Expiry::Unused => {}
@@ -379,12 +396,13 @@ impl Net {
             }
             Expiry::Unreachable(queued) => {
                 unreachable = true;
+                router = self.pass_over_router(now, ip);
                 if queued.is_some() {
                     drops.count(DropReason::NeighbourUnresolved);
                 }
             }
         }
-        Some(Expired { ip, due, unreachable })
+        Some(Expired { ip, due, unreachable, router })
     }
 
     /// Packets wait to be built.

@@ -10,16 +10,17 @@ pub const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// Bytes of a solicitation with the hardware address of its sender.
 pub const SOLICITATION_LEN: usize = 16;
 
-/// Type and code of a router's message.
-const ADVERTISEMENT: Message = Message::Other(134, 0);
+/// Type and code of a router's advertisement.
+pub const ADVERTISEMENT: Message = Message::Other(134, 0);
 /// Bytes before the options.
 const HEADER_LEN: usize = 16;
-/// Options (RFC 4861 sections 4.6.1, 4.6.2 and 4.6.4), and the bytes of two of them.
+/// Options (RFC 4861 sections 4.6.1, 4.6.2 and 4.6.4), and their bytes.
 const SOURCE_ADDRESS: u8 = 1;
 const PREFIX: u8 = 3;
 const MTU: u8 = 5;
 const PREFIX_LEN: usize = 32;
 const MTU_LEN: usize = 8;
+const SOURCE_LEN: usize = 8;
 /// Prefixes of one message that are read.
 const MOST_PREFIXES: usize = 16;
 
@@ -28,6 +29,8 @@ const MOST_PREFIXES: usize = 16;
 pub struct RouterAdvertisement {
     /// For so many seconds it forwards packets of hosts that have no better route; 0: it does not.
     pub lifetime_s: u16,
+    /// The router's hardware address, where it has that option.
+    pub source: Option<Mac>,
     /// Most bytes of a packet on the link, where it has that option.
     pub mtu: Option<u32>,
     /// Prefixes of addresses.
@@ -62,7 +65,8 @@ impl RouterAdvertisement {
         if bytes.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
         }
-        let mut advertisement = RouterAdvertisement { lifetime_s: be16(bytes, 6), mtu: None, prefixes: Vec::new() };
+        let mut advertisement =
+            RouterAdvertisement { lifetime_s: be16(bytes, 6), source: None, mtu: None, prefixes: Vec::new() };
         let mut options = &bytes[HEADER_LEN..];
         while let [kind, words, ..] = *options {
             let len = 8 * usize::from(words);
@@ -71,6 +75,7 @@ impl RouterAdvertisement {
             }
             let option = options.get(..len).ok_or(Malformed::Truncated)?;
             match (kind, len) {
+                (SOURCE_ADDRESS, SOURCE_LEN) => advertisement.source = option[2..].try_into().ok().map(Mac),
                 (MTU, MTU_LEN) => advertisement.mtu = Some(be32(option, 4)),
                 (PREFIX, PREFIX_LEN) if advertisement.prefixes.len() < MOST_PREFIXES => {
                     advertisement.prefixes.push(prefix(option))
@@ -148,7 +153,15 @@ mod tests {
         let (valid_s, preferred_s) = (3600, 1800);
         let prefix = "2001:db8:7::".parse().unwrap();
         let expected = PrefixInformation { prefix, len: 64, on_link: true, autonomous: true, valid_s, preferred_s };
-        assert_eq!(advertisement, RouterAdvertisement { lifetime_s: 1800, mtu: Some(1500), prefixes: vec![expected] });
+        assert_eq!(
+            advertisement,
+            RouterAdvertisement {
+                lifetime_s: 1800,
+                source: Some(Mac([2, 0, 0, 0, 0, 9])),
+                mtu: Some(1500),
+                prefixes: vec![expected]
+            }
+        );
         // Cut off, with an option of no length, with another checksum.
         assert!((0..bytes.len()).all(|len| RouterAdvertisement::parse(&bytes[..len], ends()).is_err()));
         let empty = RouterAdvertisement::parse(&message(&[5, 0, 0, 0, 0, 0, 5, 0xdc]), ends());
