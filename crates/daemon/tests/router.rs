@@ -12,6 +12,7 @@ use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const DEVICE: &str = "router0";
 const MAC: &str = "02:00:00:00:00:07";
@@ -35,7 +36,10 @@ struct Router {
 impl Router {
     /// Starts it; it waits for the device by itself. `None` where radvd is not installed.
     fn start(netns: &Netns, device: &str) -> Option<Router> {
-        let files = std::env::temp_dir().join(format!("router-{}-{device}", std::process::id()));
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        // Tests run side by side, and radvd locks its pid file.
+        let number = STARTED.fetch_add(1, Relaxed);
+        let files = std::env::temp_dir().join(format!("router-{}-{number}", std::process::id()));
         fs::create_dir_all(&files).unwrap();
         let text = format!(
             "interface {device} {{ AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; AdvLinkMTU 1400; \
