@@ -3,9 +3,10 @@
 mod support;
 
 use context::{Request, Slot};
-use control::{Application, HostConfig};
+use control::{Application, HostConfig, Ipv6Config};
 use engine::DropReason;
 use flextoe::Mapping;
+use host::autoconf::Found;
 use laminar::{Extensions, Laminar};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use support::families::*;
@@ -13,7 +14,7 @@ use support::programs::*;
 use support::*;
 use wire::checksum::Sum;
 use wire::icmpv6::{self, Message, NEIGHBOUR_HOPS, NEIGHBOUR_LEN};
-use wire::{EtherType, IpAddress, ethernet, ip, ipv4, ipv6, mld, tcp};
+use wire::{EtherType, IpAddress, Mac, ethernet, ip, ipv4, ipv6, mld, router, tcp};
 
 const LOOPBACK: IpAddress = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
 
@@ -504,6 +505,67 @@ fn extension_headers(mut net: Net) {
     }
     client.close(&mut net, first);
     server.close(&mut net, second);
+    end(net, server, client);
+}
+
+/// A router's advertisement, with its hardware address.
+fn advertised(router: IpAddress, mac: Mac, lifetime_s: u16) -> Vec<u8> {
+    let ends = (router, "ff02::1".parse().unwrap());
+    let mut body = vec![0; 16];
+    body.extend([1, 1]);
+    body.extend(mac.0);
+    router::ADVERTISEMENT.emit(ends, &mut body);
+    // `emit` leaves the word empty in which the lifetime is: its sum goes into the checksum by hand.
+    body[6..8].copy_from_slice(&lifetime_s.to_be_bytes());
+    let sum = u32::from(u16::from_be_bytes([body[2], body[3]])) + 0xffff - u32::from(lifetime_s);
+    body[2..4].copy_from_slice(&(((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    packet(ends, ipv6::ICMP, NEIGHBOUR_HOPS, &body)
+}
+
+// Checks RFC 4861: 6.3.4-b, 6.3.5-a.
+#[test]
+fn open_connections_go_through_the_next_router() {
+    let alone = |node| {
+        let ipv6 = Ipv6Config { address: Some(v6_of(node)), prefix_len: 128, gateway: None, auto: node == 0 };
+        HostConfig { ipv6, ..v6_config(node) }
+    };
+    let mut second = alone(1);
+    second.ipv6.gateway = Some(link_local_of(0));
+    let mut net = Net::new(vec![alone(0), second], |_, config| engine_of(config, Mapping::default()));
+    let (router, address) = (Some(link_local_of(1)), v6_of(0));
+    let found = Found { address, prefix_len: 128, router, lifetime_s: 1800, valid_s: u32::MAX, mtu: None };
+    net.nodes[0].host.follow_routers(net.now, &found);
+    let mut net = after_reports(net);
+    let (mut server, mut client) = (Program::new(&mut net, 1), Program::new(&mut net, 0));
+    listen(&mut net, &mut server.app, false);
+    let first = connect(&mut net, &mut client.app, v6_of(1)).unwrap();
+    let second = server.app.accepted().unwrap();
+    let (first, second) = (client.sockets.open(&client.app, first), server.sockets.open(&server.app, second));
+    let mut station = |net: &mut Net, data: &[u8]| {
+        net.seen.clear();
+        client.write(first, data);
+        net.settle();
+        let (_, frame) = net.seen.iter().find(|(from, frame)| *from == 0 && frame.ends_with(data)).unwrap();
+        ethernet::Header::parse(frame).unwrap().dst
+    };
+    assert_eq!(station(&mut net, b"one"), mac_of(1));
+    let (other, elsewhere) = ("fe80::99".parse().unwrap(), Mac([2, 9, 9, 9, 9, 9]));
+    net.inject(0, &advertised(other, elsewhere, 1800));
+    assert_eq!(station(&mut net, b"two"), mac_of(1), "the first one stays");
+    net.inject(0, &advertised(link_local_of(1), mac_of(1), 0));
+    net.settle();
+    assert_eq!(station(&mut net, b"three"), elsewhere);
+    net.inject(0, &advertised(link_local_of(1), mac_of(1), 1800));
+    net.inject(0, &advertised(other, elsewhere, 0));
+    net.settle();
+    assert_eq!(station(&mut net, b"four"), mac_of(1));
+    net.run_for(2 * SECOND);
+    assert_eq!(server.read(second), b"onetwothreefour");
+    client.close(&mut net, first);
+    server.close(&mut net, second);
+    net.run_for(2 * SECOND);
+    // No lifetime is left to end.
+    net.inject(0, &advertised(link_local_of(1), mac_of(1), 0));
     end(net, server, client);
 }
 
