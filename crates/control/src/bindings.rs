@@ -30,6 +30,8 @@ pub(crate) struct Binding {
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
     pub backlog: u32,
+    /// Most payload bytes of a segment (`TCP_MAXSEG`); 0 for what the path carries.
+    pub mss: u16,
     /// It takes connections to loopback addresses: the kernel has no other listener of them.
     pub loopback: bool,
     /// Connections whose handshake is going on.

@@ -144,6 +144,12 @@ impl EarlyFlows {
         self.all.contains_key(&id.0)
     }
 
+    /// A connection's SYN-ACK is not acknowledged: RFC 9293's state is SYN-RECEIVED.
+    pub(crate) fn waits(&self, id: FlowId, figures: Option<&FlowFigures>) -> bool {
+        let early = self.all.get(&id.0).zip(figures);
+        early.is_some_and(|(early, figures)| !early.is_answered(figures))
+    }
+
     /// The SYN-ACK of a connection goes, and is to be acknowledged.
     pub(crate) fn begin(&mut self, out: &mut Outbox<'_>, id: FlowId, mut early: EarlyFlow) {
         early.send(out);

@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::{self, HostState};
 use crate::journal::Records;
+use crate::offers::Offers;
 use crate::outbox::Queues;
 use crate::plane::{ControlPlane, ShownTicket};
 use crate::splice::SpliceTable;
@@ -92,6 +93,16 @@ impl Tcp {
     /// From now on, another stack has the same addresses: no application gets a port of that one's.
     pub fn share_ports(&mut self, ports: Arc<TcpPorts>) {
         self.plane.share_ports(ports);
+    }
+
+    /// Connections that begin from now on offer and accept this, as far as the engine carries it.
+    pub fn set_offers(&mut self, offers: Offers) {
+        self.plane.set_offers(offers);
+    }
+
+    /// Forgets what earlier connections learned of peers for later ones: their Fast Open cookies (RFC 7413).
+    pub fn forget_peers(&mut self) {
+        self.plane.forget_peers(&self.queues.config);
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its

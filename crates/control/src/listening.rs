@@ -59,6 +59,11 @@ impl Bindings {
         Ok(())
     }
 
+    /// `TCP_MAXSEG` of a listener; 0 where it says nothing.
+    pub(crate) fn segment_size(&self, binding: u32) -> u16 {
+        self.get(binding).and_then(|binding| binding.listener.as_ref()).map_or(0, |listener| listener.mss)
+    }
+
     /// So many connections of the listener wait for a context that no other one may.
     pub(crate) fn is_overrun(&self, binding: u32) -> bool {
         let listener = self.get(binding).and_then(|binding| binding.listener.as_ref());

@@ -139,5 +139,6 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::SynData { .. } => 23,
         Request::FastOpen { .. } => 24,
         Request::SynRetries { .. } => 25,
+        Request::SegmentSize { .. } => 26,
     }
 }

@@ -100,7 +100,7 @@ impl Lab {
         if room > 0 {
             let (_, tx) = self.client.app.end.map_buffers(slot).unwrap();
             tx.write(0, &data[..len]);
-            self.client.app.ask(Request::SynData { tag, len: len as u16 });
+            self.client.app.ask(Request::SynData { tag, len: len as u32 });
             self.net.settle();
         }
         (tag, len)
@@ -492,7 +492,7 @@ fn hostile_data_of_a_syn_is_bounded() {
     lab.client.app.ask(connect);
     lab.net.run_for(100 * SECOND);
     assert!(lab.syns().is_empty(), "it waits for its data");
-    ask(&mut lab, tag, u16::MAX);
+    ask(&mut lab, tag, u32::MAX);
     assert_eq!(lab.syns()[0].2.len(), 1460 - 40, "a full segment with all options");
     ask(&mut lab, tag, 7);
     assert_eq!(lab.net.drops(0, engine::DropReason::RequestInvalid), 2, "once only");

@@ -11,6 +11,6 @@ pub(crate) enum Early {
     No,
     /// The SYN waits for it: the connection's slot, and the most bytes.
     Awaited(Slot, u16),
-    /// So many bytes, which are in the transmit buffer.
-    Written(u32),
+    /// So many bytes, which are in the transmit buffer; with a notice once they are acknowledged (`MSG_ZEROCOPY`).
+    Written(u32, bool),
 }

@@ -1,6 +1,5 @@
 //! Data that goes with a SYN (TCP Fast Open, RFC 7413), as `libtoe` has it: `MSG_FASTOPEN` and `TCP_FASTOPEN_CONNECT`.
 use crate::early::{Early, OF_LISTENERS};
-use crate::flags::FastOpen;
 use crate::instance::Instance;
 use crate::memory::Destination;
 use crate::sockets::{Errno, Kind, Sockets};
@@ -8,12 +7,6 @@ use context::{Completion, EarlyData, FastOpenKeys, Request, Slot};
 use libc::{EAGAIN, EALREADY, EINPROGRESS, ENOMEM, EOPNOTSUPP, IPPROTO_TCP, c_int};
 
 impl Sockets {
-    /// The same with what the host says of sockets that say nothing themselves.
-    pub(crate) fn with_fast_open(mut self, fast_open: FastOpen) -> Sockets {
-        self.fast_open = fast_open;
-        self
-    }
-
     /// What the control plane is asked for where the program's call says so, or `TCP_FASTOPEN_CONNECT`.
     pub(crate) fn early_data(&self, fd: i32, asked: bool) -> EarlyData {
         let Some(socket) = self.table.get(&fd) else { return EarlyData::No };
@@ -33,28 +26,46 @@ impl Sockets {
             .is_some_and(|socket| matches!(socket.kind, Kind::Connecting { early: Early::Awaited(..), .. }))
     }
 
-    /// Puts the first bytes where the transmit stream begins, and lets the SYN go.
-    pub(crate) fn give_early(&mut self, fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
-        let Kind::Connecting { tag, early } = &mut self.get(fd)?.kind else { return Err(EALREADY) };
-        let (tag, Early::Awaited(slot, room)) = (*tag, *early) else { return Err(EAGAIN) };
-        let len = bytes.len().min(room.into());
-        *early = Early::Written(len as u32);
+    /// Puts the first bytes where the transmit stream begins, and lets the SYN go. A call that waits for the connection
+    /// gives all that the buffer holds, any other what goes with the SYN.
+    pub(crate) fn give_early(&mut self, fd: i32, bytes: &[u8], waits: bool) -> Result<usize, Errno> {
+        let Kind::Connecting { tag, early } = self.get(fd)?.kind else { return Err(EALREADY) };
+        let Early::Awaited(slot, room) = early else { return Err(EAGAIN) };
         let (_, tx) = self.stack.end.map_buffers(slot).map_err(|_| ENOMEM)?;
+        let len = bytes.len().min(if waits { tx.size() as usize } else { room.into() });
+        if let Kind::Connecting { early, .. } = &mut self.get(fd)?.kind {
+            *early = Early::Written(len as u32, false);
+        }
         tx.write(0, &bytes[..len]);
-        self.send(Request::SynData { tag, len: len as u16 });
+        self.send(Request::SynData { tag, len: len as u32 });
         self.settle();
         Ok(len)
     }
 
     /// The connection is open: what was written for its SYN counts, and so much of it is acknowledged.
     pub(crate) fn count_early(&mut self, slot: Slot, early: Early, acknowledged: u16) {
-        let Early::Written(written @ 1..) = early else { return };
+        let Early::Written(written @ 1.., notice) = early else { return };
         if let Some(connection) = self.connections.get_mut(&slot.index) {
             connection.tx_head = written;
+            if notice {
+                connection.notices.sent(written);
+            }
             let tx_tail = acknowledged.into();
             connection.apply(Completion { slot, rx_tail: 0, tx_tail, fin: false, ring: 0, urgent: false });
         }
         self.bump(slot.index);
+    }
+
+    /// `TCP_MAXSEG` of a listener.
+    pub(crate) fn send_segment_size(&mut self, fd: i32) -> Result<(), Errno> {
+        let socket = self.get(fd)?;
+        let size = socket.number_option(IPPROTO_TCP, libc::TCP_MAXSEG);
+        if let (Kind::Listening { binding, .. }, Some(size)) = (&socket.kind, size) {
+            let (binding, mss) = (*binding, size.clamp(0, u16::MAX.into()) as u16);
+            self.send(Request::SegmentSize { binding, mss });
+            self.settle();
+        }
+        Ok(())
     }
 
     /// Reports to the control plane what was said of Fast Open, once the socket listens.
@@ -80,6 +91,12 @@ impl Instance {
     pub(crate) fn send_to(&self, fd: c_int, bytes: &[u8], flags: c_int, to: Destination) -> Result<usize, Errno> {
         let to = match to {
             Destination::Unspecified if flags & libc::MSG_FASTOPEN != 0 => return Err(EOPNOTSUPP),
+            // As in Linux, where the host forbids clients to send data with their SYN.
+            Destination::To(_)
+                if flags & libc::MSG_FASTOPEN != 0 && !self.at_once(|sockets| Ok(sockets.fast_open.client()))? =>
+            {
+                return Err(EOPNOTSUPP);
+            }
             Destination::To(to) if flags & libc::MSG_FASTOPEN != 0 => to,
             _ => return self.write_all(fd, bytes, flags),
         };

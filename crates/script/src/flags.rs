@@ -1,7 +1,8 @@
 //! Option `--so_flags`: words `key=value`, separated by commas.
-use control::HostConfig;
+use control::{Ecn, HostConfig, Offers};
 use engines::{EngineKind, Mapping};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use tcp::congestion::CongestionName;
 use wire::IpAddress;
 
@@ -15,9 +16,13 @@ pub struct Flags {
     pub engine: EngineKind,
     /// The replication of its modules.
     pub mapping: Mapping,
+    /// A file of later changes (`changes`): lines `key=value` that scripts append while they run, read before each
+    /// call. The keys are `timestamps`, `sack`, `ecn` and `fast_open`; `ecn=accept` is Linux' `tcp_ecn=2`.
+    pub changes: Option<PathBuf>,
+    /// Explicit Congestion Notification of connections (`ecn`).
+    pub ecn: Ecn,
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`
-    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `nagle`,
-    /// `congestion`.
+    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `nagle`, `congestion`.
     pub host: HostConfig,
     /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` says (`timestamps`).
     pub timestamps: bool,
@@ -31,7 +36,7 @@ pub struct Flags {
 }
 
 /// Fast Open of sockets for which a script sets no option.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FastOpen {
     /// Bits of Linux's `tcp_fastopen`.
     pub bits: u32,
@@ -39,7 +44,19 @@ pub struct FastOpen {
     pub key: Option<[u8; 16]>,
 }
 
+impl Default for FastOpen {
+    /// As Linux begins: clients may, and listeners take nothing unless they ask for it.
+    fn default() -> FastOpen {
+        FastOpen { bits: 1, key: None }
+    }
+}
+
 impl FastOpen {
+    /// Clients may send data with their SYN.
+    pub fn client(self) -> bool {
+        self.bits & 1 != 0
+    }
+
     /// Clients send data without a cookie.
     pub fn client_without_cookie(self) -> bool {
         self.bits & 4 != 0
@@ -89,14 +106,37 @@ impl Flags {
         // They know no probe of a lone segment that comes before RFC 8985 lets it.
         host.timers.tail_probe_ms = 0;
         let (engine, mapping) = (EngineKind::default(), Mapping::default());
-        let (fast_open, super_segment) = (FastOpen::default(), 0);
-        let mut flags = Flags { engine, mapping, host, timestamps: true, sack: true, super_segment, fast_open };
+        let mut flags = Flags {
+            engine,
+            mapping,
+            host,
+            timestamps: true,
+            sack: true,
+            ecn: Ecn::Off,
+            super_segment: 0,
+            fast_open: FastOpen::default(),
+            changes: None,
+        };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
             flags.set(key, value)?;
         }
         flags.host.validate()?;
         Ok(flags)
+    }
+
+    /// What connections offer to their peers and accept.
+    pub(crate) fn offers(&self) -> Offers {
+        let Flags { timestamps, sack, ecn, .. } = *self;
+        Offers { timestamps, sack, ecn, ..Offers::of(&self.host) }
+    }
+
+    /// Takes a line of the file of changes.
+    pub(crate) fn change(&mut self, line: &str) -> Result<(), String> {
+        match line.split_once('=') {
+            Some((key @ ("timestamps" | "sack" | "ecn" | "fast_open"), value)) => self.set(key, value),
+            _ => Err(format!("`{line}` is no change of a setting")),
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -131,7 +171,16 @@ impl Flags {
                 limits.fast_open_server = self.fast_open.bits & 2 != 0;
             }
             "fast_open_key" => self.fast_open.key = Some(FastOpen::key(value).ok_or_else(refused)?),
-            "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
+            "ecn" => {
+                self.ecn = match value {
+                    "true" => Ecn::On,
+                    "accept" => Ecn::Accepted,
+                    "false" => Ecn::Off,
+                    _ => return Err(refused()),
+                };
+                self.host.ecn = self.ecn != Ecn::Off;
+            }
+            "changes" => self.changes = Some(value.into()),
             "congestion" => {
                 self.host.congestion = Some(CongestionName::named(value)?);
             }

@@ -102,6 +102,7 @@ impl Instance {
     ) -> Result<T, Errno> {
         let mut state = self.enter();
         let patience = state.sockets.stack.now() + PATIENCE_NS;
+        state.sockets.take_changes();
         loop {
             let result = attempt(&mut state.sockets);
             if !matches!(result, Err(EAGAIN)) || !waits(&state.sockets) {
@@ -219,6 +220,7 @@ impl Instance {
     /// time then.
     pub(crate) fn next_packet(&self) -> Result<(u64, Vec<u8>), u64> {
         let mut state = self.enter();
+        state.sockets.take_changes();
         state.sockets.settle();
         let limit = state.sockets.stack.now() + PATIENCE_NS;
         loop {
@@ -239,8 +241,12 @@ impl Instance {
         let (mut done, mut early) = (0, false);
         let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
         let result = self.call(None, waits, |sockets| {
-            early |= sockets.awaits_data(fd);
-            done += sockets.transmit(fd, &bytes[done..])?;
+            let begins = sockets.awaits_data(fd);
+            early |= begins;
+            done += match begins {
+                true => sockets.give_early(fd, bytes, waits(sockets))?,
+                false => sockets.transmit(fd, &bytes[done..])?,
+            };
             // Who waits, waits for the connection, too.
             let opens = early && sockets.connect_result(fd) == Err(EAGAIN);
             if (done < bytes.len() || opens) && waits(sockets) {

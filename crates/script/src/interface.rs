@@ -23,6 +23,7 @@ type Data = *mut c_void;
 
 /// The table, as the runner declares it. The two calls that take any number of arguments are declared with the one that
 /// they are called with; Linux's calling conventions pass it alike.
+#[derive(Clone, Copy)]
 #[repr(C)]
 #[allow(missing_docs, reason = "each is the system call of its name, with the table's own value first")]
 pub struct Interface {
@@ -71,10 +72,7 @@ pub struct Interface {
 pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
     // SAFETY: the caller says so.
     let text = if flags.is_null() { "".into() } else { unsafe { CStr::from_ptr(flags) }.to_string_lossy() };
-    let made = Flags::parse(&text).and_then(|flags| {
-        let fast_open = flags.fast_open;
-        Ok(Sockets::new(Stack::new(flags)?).with_fast_open(fast_open))
-    });
+    let made = Flags::parse(&text).and_then(|flags| Ok(Sockets::new(Stack::new(flags.clone())?).with_flags(flags)));
     let sockets = match made {
         Ok(sockets) => sockets,
         Err(sentence) => {

@@ -13,7 +13,7 @@
 //! | `preload` | `getsockopt` for runners that ask the kernel |
 //! | `memory` | the runner's memory |
 //! | `flags` | what the runner's `--so_flags` may say |
-//! | `plain` | an engine without timestamps or SACK |
+//! | `changes`, `settings` | settings that change while a script runs |
 //! | `stack` | the host, its clock, frames in and out |
 //! | `sockets` | socket calls in terms of a context |
 //! | `connection` | an open connection |
@@ -22,6 +22,7 @@
 //! | `error_queue` | notices of `MSG_ZEROCOPY` |
 //! | `early`, `fast_open` | data that goes with a SYN |
 
+mod changes;
 mod connection;
 mod early;
 mod epoll;
@@ -33,8 +34,8 @@ mod instance;
 pub mod interface;
 mod memory;
 mod options;
-mod plain;
 pub mod preload;
+mod settings;
 pub mod sockets;
 pub mod stack;
 mod threads;

@@ -1,5 +1,5 @@
 //! Socket options: what has an effect goes to the control plane, everything else is remembered.
-use crate::early::OF_LISTENERS;
+use crate::early::{Early, OF_LISTENERS};
 use crate::memory::Control;
 use crate::sockets::{Errno, Kind, Socket, Sockets};
 use context::{FlowInfo, OptionName, Reply, Request};
@@ -23,7 +23,11 @@ impl Sockets {
         if ![SOL_SOCKET, IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level) {
             return Err(ENOPROTOOPT);
         }
+        let forbidden = (level, name) == (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) && !self.fast_open.client();
         let socket = self.get(fd)?;
+        if forbidden {
+            return Err(EOPNOTSUPP);
+        }
         let number = value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
             // Two ints: on, and seconds.
@@ -35,6 +39,13 @@ impl Sockets {
         if (level, name) == (SOL_SOCKET, libc::SO_SNDBUF) {
             let limit = socket.send_limit();
             self.connection(fd).into_iter().for_each(|connection| connection.limit = limit);
+        }
+        if let ((IPPROTO_TCP, libc::TCP_SYNCNT), Kind::Connecting { tag, .. }) = ((level, name), &self.get(fd)?.kind) {
+            let (tag, most) = (*tag, number.unwrap_or(0).clamp(0, u8::MAX.into()) as u8);
+            self.send(Request::SynRetries { tag, most });
+        }
+        if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) {
+            self.send_segment_size(fd)?;
         }
         if level == IPPROTO_TCP && OF_LISTENERS.contains(&name) {
             self.send_fast_open(fd)?;
@@ -63,6 +74,9 @@ impl Sockets {
     pub(crate) fn note_zero_copy(&mut self, fd: i32, flags: i32) {
         if flags & libc::MSG_ZEROCOPY == 0 || !self.has_option(fd, SOL_SOCKET, libc::SO_ZEROCOPY) {
             return;
+        }
+        if let Ok(Socket { kind: Kind::Connecting { early: Early::Written(_, notice), .. }, .. }) = self.get(fd) {
+            *notice = true;
         }
         if let Ok(connection) = self.connection(fd) {
             let (head, tail) = (connection.tx_head, connection.tx_tail);
@@ -220,6 +234,7 @@ fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
     put(84, mss);
     put(100, figures.retransmits);
     put(144, figures.unsent);
+    put(192, figures.delivered());
     put(216, figures.dsack_dups);
     bytes[120..128].copy_from_slice(&figures.bytes_acked.to_ne_bytes());
     bytes[128..136].copy_from_slice(&figures.bytes_received.to_ne_bytes());

@@ -1,4 +1,5 @@
 //! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
+use crate::changes::Changes;
 use crate::connection::Connection;
 use crate::early::Early;
 use crate::event_set::Set;
@@ -83,6 +84,7 @@ pub struct Sockets {
     pub(crate) connections: BTreeMap<u32, Connection>,
     pub(crate) sets: BTreeMap<i32, Set>,
     pub(crate) fast_open: FastOpen,
+    pub(crate) changes: Changes,
     answers: BTreeMap<u32, Reply>,
     /// Completions that overtook the replies that open their connections: the two pairs are not ordered.
     early: BTreeMap<u32, Completion>,
@@ -94,7 +96,8 @@ impl Sockets {
     pub fn new(stack: Stack) -> Sockets {
         let (table, connections, sets) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (fast_open, answers, early) = (FastOpen::default(), BTreeMap::new(), BTreeMap::new());
-        Sockets { stack, table, connections, sets, fast_open, answers, early, next_tag: 1 }
+        let changes = Changes::default();
+        Sockets { stack, table, connections, sets, fast_open, changes, answers, early, next_tag: 1 }
     }
 
     /// The runner is done, and closed what was open.
@@ -181,6 +184,7 @@ impl Sockets {
             socket.kind = Kind::Listening { binding, backlog, waiting: VecDeque::new(), arrived: 0 };
         }
         self.arm(binding, backlog);
+        self.send_segment_size(fd)?;
         self.send_fast_open(fd)
     }
 
@@ -297,9 +301,6 @@ impl Sockets {
         self.settle();
         if let Some(error) = self.failed_attempt(fd)? {
             return Err(error);
-        }
-        if self.awaits_data(fd) {
-            return self.give_early(fd, bytes);
         }
         let connection = self.connection(fd).map_err(|error| if error == ENOTCONN { EPIPE } else { error })?;
         if let Some(error) = connection.error.take() {

@@ -1,8 +1,7 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when a script lets it.
 use crate::flags::Flags;
-use crate::plain::Plain;
 use context::{AppEnd, daemon_ends};
-use control::{Application, ContextId, Host};
+use control::{Application, ContextId, Host, Offers};
 use engine::Worker;
 use port::{Capabilities, Frame, FramePool, Nanos};
 use shm::Doorbell;
@@ -46,18 +45,27 @@ impl Stack {
     /// A host with one application; the error is a sentence.
     pub fn new(flags: Flags) -> Result<Stack, String> {
         let pool = FramePool::new(1024);
-        let mut engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
-        if !(flags.timestamps && flags.sack) {
-            engine = Box::new(Plain { engine, timestamps: flags.timestamps, sack: flags.sack });
-        }
+        let engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
+        let offers = flags.offers();
         let capabilities =
             Capabilities { mtu: MTU, super_segment: flags.super_segment, checksum: flags.super_segment > 0 };
         let links = vec![flags.host.link(OWN, capabilities)];
         let mut host = control::host(flags.host, links, engine, [7; 16])?;
+        host.base_mut().set_offers(offers);
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
         let workers = host.workers();
         let (received, sending, sent) = (Vec::new(), Vec::new(), VecDeque::new());
         Ok(Stack { host, workers, pool, now: START, received, sending, sent, shows_link: false, context, end })
+    }
+
+    /// Connections that begin from now on offer and accept this.
+    pub(crate) fn set_offers(&mut self, offers: Offers) {
+        self.host.base_mut().set_offers(offers);
+    }
+
+    /// Fast Open cookies of peers are forgotten.
+    pub(crate) fn forget_peers(&mut self) {
+        self.host.base_mut().forget_peers();
     }
 
     /// From now on, messages of IPv6 about neighbours and groups come out as other packets do, and nobody answers.

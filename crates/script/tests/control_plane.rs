@@ -149,6 +149,20 @@ fn short_segments_are_collected_where_the_host_wants_it() {
     });
 }
 
+/// The option counts for an attempt that goes on.
+#[test]
+fn the_number_of_syns_changes_while_they_are_sent() {
+    on_all("", |s| {
+        let fd = s.next_client();
+        assert_eq!(s.connect_again(fd), Err(libc::EINPROGRESS));
+        s.expect(segment(SYN, 0, 0));
+        s.set(fd, IPPROTO_TCP, libc::TCP_SYNCNT, &[1]);
+        s.expect(segment(SYN, 0, 0));
+        s.silence(2001);
+        assert_eq!(s.get(fd, libc::SOL_SOCKET, libc::SO_ERROR), libc::ETIMEDOUT);
+    });
+}
+
 #[test]
 fn an_attempt_ends_after_as_many_syns_as_the_program_says() {
     on_all("", |s| {

@@ -42,6 +42,28 @@ fn data_of_a_syn_is_read_and_answered_before_the_handshake_ends() {
     });
 }
 
+/// `TCP_INFO` until the SYN-ACK is acknowledged: SYN-RECEIVED, and nothing is delivered. Then the SYN is.
+#[test]
+fn a_connection_that_began_with_data_is_in_syn_received() {
+    on_all("", |s| {
+        let (listener, cookie) = with_cookie(s);
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(cookie)).payload(b"question"));
+        s.expect(segment(SYN | ACK, 0, 9));
+        let fd = s.accept(listener).unwrap();
+        let figures = |fd| {
+            let info = Script::libc_get(fd, IPPROTO_TCP, libc::TCP_INFO);
+            (info[0], u32::from_ne_bytes(info[192..196].try_into().unwrap()))
+        };
+        assert_eq!(figures(fd), (3, 0));
+        s.send(segment(ACK, 9, 1));
+        assert_eq!(figures(fd), (1, 1));
+        s.write(fd, &[7; 1500]).unwrap();
+        s.sleep_ms(1);
+        s.send(segment(ACK, 9, 1501));
+        assert_eq!(figures(fd), (1, 3), "two full segments or one and a half");
+    });
+}
+
 // Checks RFC 7413: 4.1.2-a, 4.2.2-a.
 #[test]
 fn data_with_a_wrong_cookie_is_left_to_come_again() {

@@ -49,7 +49,8 @@ fn the_second_connection_sends_data_with_its_syn() {
     });
 }
 
-/// A server that takes the SYN alone, or a part of its data, gets the rest as other data.
+// Checks RFC 7413: 4.2.1-c.
+/// A server that takes the SYN alone, or a part of its data, gets the rest with the acknowledgement of its SYN-ACK.
 #[test]
 fn what_the_syn_ack_does_not_acknowledge_is_sent_again() {
     for taken in [1, 4] {
@@ -57,13 +58,65 @@ fn what_the_syn_ack_does_not_acknowledge_is_sent_again() {
             learn_cookie(s, cookie());
             early(s, b"question");
             s.send(segment(SYN | ACK, 0, taken).mss(1000));
-            let mut found = s.next();
-            if found.payload.is_empty() {
-                found = s.next();
-            }
-            assert_eq!((found.seq, &found.payload[..]), (taken, &b"question"[taken as usize - 1..]));
+            s.expect(segment(ACK, taken, 1).payload(&b"question"[taken as usize - 1..]));
         });
     }
+}
+
+/// With a window of 0 nothing else acknowledges.
+#[test]
+fn a_closed_window_gets_an_acknowledgement_alone() {
+    on_all("", |s| {
+        learn_cookie(s, cookie());
+        early(s, b"question");
+        s.send(segment(SYN | ACK, 0, 1).mss(1000).window(0));
+        s.expect(segment(ACK, 1, 1));
+        s.send(segment(ACK, 1, 1).window(100));
+        s.expect(segment(ACK, 1, 1).payload(b"question"));
+    });
+}
+
+/// A call that waits for the connection has given all its bytes before: what the SYN had no room for goes with the
+/// acknowledgement of the SYN-ACK.
+#[test]
+fn the_rest_of_a_call_that_waits_acknowledges_the_syn_ack() {
+    on_all("", |s| {
+        learn_cookie(s, cookie());
+        let fd = s.next_client();
+        s.set_blocking(fd, true);
+        let bytes: Vec<u8> = (0..1500).map(|at| at as u8).collect();
+        let (caller, begun) = (s.twin(), std::sync::Barrier::new(2));
+        let sent = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                // No time passes from here on before this thread waits.
+                caller.now_us();
+                begun.wait();
+                caller.send_early(fd, &bytes)
+            });
+            begun.wait();
+            s.expect(segment(SYN, 0, 0).payload(&bytes[..960]));
+            s.send(segment(SYN | ACK, 0, 961).mss(1000));
+            s.expect(segment(ACK, 961, 1).payload(&bytes[960..]));
+            s.sleep_ms(1);
+            writer.join().unwrap()
+        });
+        assert_eq!(sent, Ok(1500));
+    });
+}
+
+/// Programs with `MSG_ZEROCOPY` are notified of the bytes that went with the SYN, too.
+#[test]
+fn the_data_of_a_syn_has_a_notice() {
+    on_all("", |s| {
+        learn_cookie(s, cookie());
+        let fd = s.next_client();
+        s.set(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &[1]);
+        assert_eq!(s.send_early_with(fd, b"question", libc::MSG_ZEROCOPY), Ok(8));
+        s.expect(segment(SYN, 0, 0).payload(b"question"));
+        s.send(segment(SYN | ACK, 0, 9).mss(1000));
+        s.expect(segment(ACK, 9, 1));
+        assert!(s.receive_message(fd, 0, libc::MSG_ERRQUEUE).unwrap().1.is_some());
+    });
 }
 
 // Checks RFC 7413: 4.1.3.1-a, 4.1.3.1-b.
@@ -75,11 +128,7 @@ fn a_syn_that_is_sent_again_carries_nothing() {
         let again = s.expect(segment(SYN, 0, 0));
         assert_eq!(again.fast_open, None);
         s.send(segment(SYN | ACK, 0, 1).mss(1000));
-        let mut found = s.next();
-        if found.payload.is_empty() {
-            found = s.next();
-        }
-        assert_eq!((found.seq, &found.payload[..]), (1, &b"question"[..]));
+        s.expect(segment(ACK, 1, 1).payload(b"question"));
         s.send(segment(RST | ACK, 1, 9));
         s.close(fd);
         // The path seems to lose what has the option: the next SYN does without.
@@ -161,10 +210,16 @@ fn the_host_says_whether_clients_send_data() {
         let fd = s.next_client();
         assert_eq!(s.send_early(fd, b"question"), Ok(8));
         assert_eq!(s.expect(segment(SYN, 0, 0).payload(b"question")).fast_open, None);
+        // The next SYN has no more than the peer takes in a segment.
+        s.send(segment(SYN | ACK, 0, 9).mss(700));
+        s.expect(segment(ACK, 9, 1));
+        let fd = s.next_client();
+        assert_eq!(s.send_early(fd, &[7; 1500]), Ok(660));
     });
     on_all("fast_open=0", |s| {
         let fd = s.next_client();
-        assert_eq!(s.send_early(fd, b"question"), Err(EINPROGRESS));
-        assert_eq!(s.expect(segment(SYN, 0, 0)).fast_open, None);
+        assert_eq!(s.send_early(fd, b"question"), Err(libc::EOPNOTSUPP));
+        let on = s.try_set(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &[1]);
+        assert_eq!(on, Err(libc::EOPNOTSUPP));
     });
 }

@@ -25,6 +25,9 @@ pub struct Established {
     /// Bytes that the SYN carried and that are acknowledged with it (RFC 7413 section 4.2.2).
     #[serde(default)]
     pub early: u32,
+    /// Bytes that the program has written before, those that are acknowledged among them: the rest goes at once.
+    #[serde(default)]
+    pub written: u32,
     /// Bytes of the peer that the SYN-ACK acknowledges, and that the engine gets as a segment after the SYN.
     #[serde(default)]
     pub answered: u32,

@@ -134,6 +134,16 @@ impl Cookies {
         }
     }
 
+    /// Payload bytes that a peer takes in a segment, where that is remembered.
+    pub fn mss_of(&self, peer: IpAddress) -> Option<u16> {
+        self.peers.get(&peer).map(|known| known.mss).filter(|mss| *mss > 0)
+    }
+
+    /// A peer that gets data without a cookie takes so much in a segment.
+    pub fn met(&mut self, peer: IpAddress, mss: u16) {
+        self.change(peer, |known| known.mss = mss);
+    }
+
     /// The SYN-ACK to a SYN that asked or had a cookie, and came without having been sent again.
     pub fn answered(&mut self, peer: IpAddress, cookie: Option<Cookie>, mss: u16) {
         let cookie = cookie.filter(|cookie| !cookie.is_request());
@@ -256,6 +266,9 @@ mod tests {
         assert_eq!((cookies.first(0, peer(2)), cookies.len()), (First::Asks, 2));
         cookies.answered(peer(1), Some(Cookie::REQUEST), 1400);
         assert_eq!(cookies.first(0, peer(1)), First::Carries(cookie(1), 1400), "an empty one is none");
+        assert_eq!((cookies.mss_of(peer(1)), cookies.mss_of(peer(9))), (Some(1400), None));
+        cookies.met(peer(9), 900);
+        assert_eq!((cookies.mss_of(peer(9)), cookies.first(0, peer(9))), (Some(900), First::Asks));
         Cookies::new(0).answered(peer(1), Some(cookie(1)), 1000);
     }
 

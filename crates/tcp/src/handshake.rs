@@ -30,6 +30,9 @@ struct Early {
     /// Of this host's, those that were acknowledged with the SYN.
     #[serde(default)]
     acknowledged: u32,
+    /// Bytes that the program has written: this host's first SYN carries the first of them.
+    #[serde(default)]
+    written: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +66,12 @@ impl Handshake {
 
     /// The first SYN asks for a cookie, or has one and carries so many bytes (RFC 7413 section 4.2.1).
     pub fn connect_early(self, option: Option<Cookie>, bytes: u32) -> Handshake {
-        Handshake { early: Early { option, bytes, acknowledged: 0 }, ..self }
+        Handshake { early: Early { option, bytes, acknowledged: 0, written: bytes }, ..self }
+    }
+
+    /// The program has written so many bytes before the connection is open, those of the SYN among them.
+    pub fn with_written(self, written: u32) -> Handshake {
+        Handshake { early: Early { written, ..self.early }, ..self }
     }
 
     /// LISTEN gets a SYN (RFC 9293 section 3.10.7.2): enters SYN-RECEIVED. Data on the SYN is left to the peer's
@@ -223,7 +231,9 @@ impl Handshake {
         let snd_wnd = segment.header.window as u32;
         self.early.acknowledged = early.unwrap_or(0);
         let open = self.established(now, irs, &peer, recent, snd_wnd);
-        Disposition::Established(Established { acknowledge: true, ..open })
+        // Data that waits acknowledges the SYN-ACK, where the peer has a window for it.
+        let acknowledge = open.written == open.early || snd_wnd == 0;
+        Disposition::Established(Established { acknowledge, ..open })
     }
 
     /// RFC 9293 section 3.10.7.4, for SYN-RECEIVED.
@@ -302,6 +312,7 @@ impl Handshake {
             pass_on: false,
             rtt: (self.sent == 1).then(|| now.saturating_sub(self.first_sent)),
             early: self.early.acknowledged,
+            written: if self.is_passive() { 0 } else { self.early.written },
             answered: 0,
         }
     }
@@ -533,7 +544,10 @@ mod tests {
         for (ack, taken) in [(ISS + 1, 0), (ISS + 4, 3), (ISS + 11, 10)] {
             let mut handshake = early();
             match handshake.on_segment(5, &segment(SYN | ACK, IRS, ack, 0)) {
-                Disposition::Established(open) => assert_eq!((open.early, open.rtt), (taken, Some(5))),
+                Disposition::Established(open) => {
+                    assert_eq!((open.early, open.rtt, open.written), (taken, Some(5), 10));
+                    assert_eq!(open.acknowledge, taken == 10, "the rest acknowledges the SYN-ACK");
+                }
                 other => panic!("{other:?}"),
             }
             assert_eq!(handshake.ack(5, &TUPLE).seq, Seq(ack));
@@ -543,6 +557,13 @@ mod tests {
             assert_eq!(kind(answer), "reset", "{ack}");
         }
         assert_eq!(kind(early().on_segment(5, &segment(ACK, IRS, ISS + 11, 5))), "drop", "it overtook the SYN-ACK");
+        let mut closed = segment(SYN | ACK, IRS, ISS + 1, 0);
+        closed.header.window = 0;
+        let Disposition::Established(open) = early().on_segment(5, &closed) else { panic!("not open") };
+        assert!(open.acknowledge, "nothing else goes");
+        let more = early().with_written(11).on_segment(5, &segment(SYN | ACK, IRS, ISS + 11, 0));
+        let Disposition::Established(open) = more else { panic!("not open") };
+        assert_eq!((open.acknowledge, open.early, open.written), (false, 10, 11));
         let mut again = early();
         let header = again.syn(9, &TUPLE);
         assert_eq!((header.options.fast_open, again.is_early(), again.early_was_lost()), (None, false, true));

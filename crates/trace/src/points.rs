@@ -78,6 +78,7 @@ impl Unit {
                 "syn_data",
                 "fast_open",
                 "syn_retries",
+                "segment_size",
             ],
             _ => &[],
         }

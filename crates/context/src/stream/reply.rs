@@ -305,6 +305,18 @@ impl Reply {
 const UNSENT: u32 = u32::MAX >> 1;
 
 impl FlowInfo {
+    /// SYN-RECEIVED, as Linux numbers it.
+    pub const SYN_RECEIVED: u8 = 3;
+
+    /// Segments that the peer has, as `tcpi_delivered` counts them. The SYN is one, with its data; other bytes count by
+    /// full segments.
+    pub fn delivered(&self) -> u32 {
+        match self.state {
+            1 | 4..=6 | 8 | 9 | 11 => 1 + self.bytes_acked.div_ceil(self.mss.max(1).into()) as u32,
+            _ => 0,
+        }
+    }
+
     fn put(&self, w: &mut Words) {
         w[1] = pair(self.rtt_us, self.rttvar_us);
         w[2] = pair(self.cwnd, self.ssthresh);

@@ -72,13 +72,21 @@ pub enum Request {
         /// Whether the SYN is to carry data (RFC 7413).
         early: EarlyData,
     },
-    /// So many bytes, the first ones in the transmit buffer of the slot that [`crate::Reply::Connecting`] named, are
-    /// for the SYN, which was held back for them. Not answered.
+    /// So many bytes are in the transmit buffer of the slot that [`crate::Reply::Connecting`] named. Those that fit go
+    /// with the SYN, which was held back for them, and the others as soon as the connection is open. Not answered.
     SynData {
         /// Of the [`Request::Connect`].
         tag: u32,
-        /// Bytes, no more than there is room for.
-        len: u16,
+        /// Bytes, no more than the buffer holds.
+        len: u32,
+    },
+    /// Connections of a listener that begin from now on have segments of at most so many bytes (`TCP_MAXSEG`). Not
+    /// answered.
+    SegmentSize {
+        /// The listener's binding.
+        binding: u32,
+        /// Payload bytes; 0 for what the path carries.
+        mss: u16,
     },
     /// An attempt ends once its SYN was sent again so often (`TCP_SYNCNT`), instead of as often as the host's
     /// configuration says. Not answered.
@@ -284,6 +292,7 @@ impl Request {
                 w[5] = pair(mss.into(), early as u32);
             }
             Request::SynData { tag, len } => (w[0], w[1]) = (pair(24, tag), len.into()),
+            Request::SegmentSize { binding, mss } => (w[0], w[1]) = (pair(27, 0), pair(binding, mss.into())),
             Request::SynRetries { tag, most } => (w[0], w[1]) = (pair(26, tag), most.into()),
             Request::FastOpen { binding, most, keys, no_cookie } => {
                 fast_open_words(&mut w, binding, most, keys, no_cookie)
@@ -390,7 +399,8 @@ impl Request {
                 let flow = (low(w[1]) != 0).then(|| (low(w[3]), get_slot(w[2])));
                 Request::Carry { tag, token: w[4], flow, binding: high(w[1]) }
             }
-            24 => Request::SynData { tag, len: w[1] as u16 },
+            24 => Request::SynData { tag, len: w[1] as u32 },
+            27 => Request::SegmentSize { binding: low(w[1]), mss: high(w[1]) as u16 },
             26 => Request::SynRetries { tag, most: w[1] as u8 },
             25 => {
                 let key = |at: usize| [w[at].to_le_bytes(), w[at + 1].to_le_bytes()].concat().try_into().ok();
@@ -473,11 +483,12 @@ mod tests {
                 mss: 536,
                 early: EarlyData::WithCookie,
             },
-            Request::SynData { tag: 27, len: u16::MAX },
+            Request::SynData { tag: 27, len: u32::MAX },
             Request::SynRetries { tag: 28, most: 127 },
             Request::FastOpen { binding: 6, most: 7, keys: FastOpenKeys::default(), no_cookie: true },
             Request::FastOpen { binding: 6, most: u32::MAX, keys: keys(Some([1; 16])), no_cookie: false },
             Request::FastOpen { binding: 6, most: 7, keys: keys(None), no_cookie: false },
+            Request::SegmentSize { binding: 28, mss: u16::MAX },
             Request::CancelConnect { tag: 8 },
             Request::Unbind { binding: 9 },
             Request::Close { slot: SLOT, tx_head: 1, rx_head: 2, abort: true },

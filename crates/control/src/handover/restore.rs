@@ -50,6 +50,7 @@ pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
     let listener = |state: ListenerState| Listener {
         loopback: state.loopback,
         backlog: state.backlog,
+        mss: state.mss,
         half_open: state.half_open,
         cookie_sent: state.cookie_sent,
         early: state.early.into(),
@@ -192,9 +193,10 @@ pub(crate) fn resume_flow(
     let context = contexts.get_mut(home.context.0)?;
     let (rx, tx) = context.slots.buffers(home.slot.index, &context.end).ok()?;
     let snd_wnd = resume.snd_wnd;
-    let (irs, rtt, early, answered) = (Seq(0), None, 0, 0);
+    let (irs, rtt, early, written, answered) = (Seq(0), None, 0, 0, 0);
     let (acknowledge, pass_on) = (false, false);
-    let open = Established { agreed, iss, irs, snd_wnd, ts_recent, acknowledge, pass_on, rtt, early, answered };
+    let open =
+        Established { agreed, iss, irs, snd_wnd, ts_recent, acknowledge, pass_on, rtt, early, written, answered };
     let mut params = flows.params(out, id, &open, rx, tx)?;
     (params.snd_nxt, params.tx_pos) = (end.snd_una, resume.tx_pos);
     (params.rcv_nxt, params.rx_pos) = (end.rcv_nxt, resume.rx_pos);

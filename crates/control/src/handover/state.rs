@@ -104,6 +104,8 @@ pub(crate) struct BindingState {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ListenerState {
     pub backlog: u32,
+    #[serde(default)]
+    pub mss: u16,
     pub loopback: bool,
     pub half_open: u32,
     pub cookie_sent: Option<Nanos>,

@@ -30,6 +30,7 @@ pub(crate) fn context_states(standstill: &Standstill, contexts: &Contexts) -> Ve
 pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
     let listener = |listener: &Listener| ListenerState {
         backlog: listener.backlog,
+        mss: listener.mss,
         loopback: listener.loopback,
         half_open: listener.half_open,
         cookie_sent: listener.cookie_sent,

@@ -28,9 +28,11 @@ impl Handshakes {
             room => EarlySyn::Waits(option, room),
         };
         let first = match asked {
-            _ if !out.config.limits.fast_open_client => return EarlySyn::Goes(None),
+            _ if !self.offers.fast_open_client => return EarlySyn::Goes(None),
             EarlyData::No => return EarlySyn::Goes(None),
-            EarlyData::WithoutCookie => return waits(None, mss),
+            EarlyData::WithoutCookie => {
+                return waits(None, mss.min(self.cookies.mss_of(tuple.remote_ip).unwrap_or(mss)));
+            }
             EarlyData::WithCookie => self.cookies.first(out.now, tuple.remote_ip),
         };
         match first {
@@ -57,11 +59,12 @@ impl Handshakes {
         }
     }
 
-    /// The data of a SYN that waited for it.
-    pub(crate) fn give_data(&mut self, key: u32, data: Vec<u8>) {
+    /// The data of a SYN that waited for it, and how much the program has written in all.
+    pub(crate) fn give_data(&mut self, key: u32, data: Vec<u8>, written: u32) {
         let Some(half_open) = self.all.get_mut(key) else { return };
         if let SynData::Awaited(cookie, _) = half_open.early {
-            half_open.handshake = half_open.handshake.clone().connect_early(cookie, data.len() as u32);
+            let handshake = half_open.handshake.clone().connect_early(cookie, data.len() as u32);
+            half_open.handshake = handshake.with_written(written);
             half_open.early = SynData::There(data);
         }
     }
@@ -74,6 +77,9 @@ impl Handshakes {
             self.cookies.lost(out.now, peer);
         } else {
             let mss = Peer::read(&answer.header).mss;
+            if half_open.handshake.early_bytes() > 0 {
+                self.cookies.met(peer, mss);
+            }
             self.cookies.answered(peer, answer.header.options.fast_open, mss);
         }
     }

@@ -6,9 +6,10 @@ mod syn_cookies;
 pub(crate) use early::EarlySyn;
 pub(crate) use syn_cookies::{Cookie, Listening, may_return};
 
-use crate::config::LimitConfig;
+use crate::config::HostConfig;
 use crate::connections::{Connections, Lifecycle};
 use crate::half_open::{HalfOpen, Owner, SynData};
+use crate::offers::Offers;
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use crate::traced;
@@ -38,6 +39,8 @@ pub(crate) struct Handshakes {
     cookies: Cookies,
     /// Extensions of TCP that the engine carries.
     carries: Carries,
+    /// Those of them that connections may agree on.
+    offers: Offers,
 }
 
 /// A connection that begins to be opened.
@@ -78,9 +81,26 @@ impl Deref for Handshakes {
 }
 
 impl Handshakes {
-    pub(crate) fn new(limits: &LimitConfig, carries: Carries) -> Handshakes {
+    pub(crate) fn new(config: &HostConfig, carries: Carries) -> Handshakes {
+        let limits = &config.limits;
         let (all, cookies) = (Slab::new(limits.max_handshakes), Cookies::new(limits.fast_open_peers));
-        Handshakes { all, used_cookies: UsedCookies::default(), held: 0, cookies, carries }
+        let (used_cookies, offers) = (UsedCookies::default(), Offers::of(config));
+        Handshakes { all, used_cookies, held: 0, cookies, carries, offers }
+    }
+
+    /// Cookies of peers are forgotten.
+    pub(crate) fn forget_peers(&mut self, config: &HostConfig) {
+        self.cookies = Cookies::new(config.limits.fast_open_peers);
+    }
+
+    /// What later connections offer and accept.
+    pub(crate) fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    /// Later connections offer and accept this.
+    pub(crate) fn set_offers(&mut self, offers: Offers) {
+        self.offers = offers;
     }
 
     /// Frames that are kept for connections that are not accepted yet.
@@ -103,16 +123,17 @@ impl Handshakes {
         // Which slot it will have is not known yet: the window is that of the smallest buffer.
         let geometry = out.config.memory.geometry();
         let rx_bytes = geometry.rx_len(geometry.slots - 1);
-        Offer {
+        let offer = Offer {
             mss: if mss == 0 { most } else { most.min(mss) },
             shift,
             window: rx_bytes.min(u16::MAX as u32) as u16,
-            ecn: out.config.ecn && (self.carries.echoes_until_cwr || congestion.needs.exact_marks),
+            ecn: self.carries.echoes_until_cwr || congestion.needs.exact_marks,
             ecn_tries: 1,
             timestamp_offset: out.random.timestamp_offset(tuple),
             timestamps: self.carries.timestamps,
             sack: self.carries.sack,
-        }
+        };
+        self.offers.limit(offer)
     }
 
     /// Adds a connection; `None` where there is no room.

@@ -15,7 +15,7 @@ impl Handshakes {
     /// that sent the SYN: asking ARP for each address that a flood makes up would fill the table.
     pub(crate) fn send_cookie(&self, out: &mut Outbox<'_>, listener: &mut Listener, segment: &Segment, src_mac: Mac) {
         let tuple = segment.tuple;
-        let offer = self.offer(out, &tuple, out.config.default_congestion(), 0);
+        let offer = self.offer(out, &tuple, out.config.default_congestion(), listener.mss);
         let peer = syn_cookie::remembered(offer.read(&segment.header));
         let iss = syn_cookie::sequence(out.random, out.now, &tuple, segment.header.seq, &peer);
         let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
@@ -45,7 +45,8 @@ impl Handshakes {
         if out.now.saturating_sub(sent) > syn_cookie::LIFE {
             return None;
         }
-        let offer = self.offer(out, &tuple, out.config.default_congestion(), 0);
+        let mss = bindings.segment_size(binding);
+        let offer = self.offer(out, &tuple, out.config.default_congestion(), mss);
         let peer = match syn_cookie::read(out.random, out.now, &tuple, &offer, &segment.header)? {
             Found::Peer(peer) => peer,
             Found::Later => {

@@ -42,9 +42,16 @@ impl ControlPlane {
         Some(())
     }
 
+    /// Connections of a listener have segments of at most so many bytes. `None` where the application has none such.
+    pub(super) fn set_segment_size(&mut self, id: ContextId, binding: u32, mss: u16) -> Option<()> {
+        let held = self.contexts.has_binding(id, binding);
+        self.bindings.listener(binding).filter(|_| held)?.mss = mss;
+        Some(())
+    }
+
     /// What a listener does about the Fast Open option of a SYN.
     pub(super) fn judge_early(&mut self, out: &mut Outbox<'_>, binding: u32, syn: &Segment) -> Verdict {
-        if !out.config.limits.fast_open_server {
+        if !self.handshakes.offers().fast_open_server {
             return Verdict::Ordinary;
         }
         let Some(listener) = self.bindings.listener(binding).filter(|it| it.early.queue.most > 0) else {
@@ -92,7 +99,7 @@ impl ControlPlane {
         let &Syn { segment, station, above } = syn;
         let tuple = segment.tuple;
         let (congestion, owner) = (out.config.default_congestion(), Owner::Listener(binding));
-        let offer = self.handshakes.offer(out, &tuple, congestion, 0);
+        let offer = self.handshakes.offer(out, &tuple, congestion, self.bindings.segment_size(binding));
         let listener = self.bindings.listener(binding)?;
         let waited_for = !listener.ready.is_empty() || !listener.parked.is_empty();
         let fits = segment.payload <= offer.mss.min(offer.window).into();
@@ -193,8 +200,8 @@ impl ControlPlane {
         }
     }
 
-    /// The data of a SYN that waited for it. `None` where none does.
-    pub(super) fn syn_data(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, len: u16) -> Option<()> {
+    /// A program has written the first bytes of an attempt whose SYN waits for them. `None` where none does.
+    pub(super) fn syn_data(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, len: u32) -> Option<()> {
         let key = *self.contexts.get(id.0)?.connects.get(&tag)?;
         let room = self.handshakes.awaits(key)?;
         let Owner::Connect { slot, .. } = self.handshakes.get(key)?.owner else { return None };
@@ -203,9 +210,9 @@ impl ControlPlane {
             self.fail_half_open(out, key, libc::ENOMEM);
             return Some(());
         };
-        let mut data = vec![0; len.min(room).into()];
+        let mut data = vec![0; len.min(room.into()) as usize];
         tx.read(0, &mut data);
-        self.handshakes.give_data(key, data);
+        self.handshakes.give_data(key, data, len.min(tx.size()));
         self.handshakes.send_syn(out, key);
         Some(())
     }

@@ -17,6 +17,7 @@ mod surviving;
 pub use returning::ShownTicket;
 
 use crate::bindings::Bindings;
+use crate::config::HostConfig;
 use crate::connections::Connections;
 use crate::contexts::Contexts;
 use crate::fast_open::EarlyFlows;
@@ -28,6 +29,7 @@ use crate::handover::Standstill;
 use crate::handshakes::Handshakes;
 use crate::local_ports::{InUse, Ports};
 use crate::logs::Logs;
+use crate::offers::Offers;
 use crate::outbox::{Outbox, Queues};
 use crate::splice::{SpliceTable, Splices};
 use crate::survivors::Survivors;
@@ -76,7 +78,7 @@ impl ControlPlane {
             bindings: Bindings::default(),
             ports: Ports::new(ephemeral.clone(), queues.random.next()),
             connections: Connections::new(ephemeral, addresses),
-            handshakes: Handshakes::new(&config.limits, carries),
+            handshakes: Handshakes::new(config, carries),
             early: EarlyFlows::default(),
             flows: Flows::new(config.max_flows, FlowOptions::of(config)),
             time_waits: TimeWaits::new(config),
@@ -92,6 +94,16 @@ impl ControlPlane {
     /// Another stack has the same addresses.
     pub(crate) fn share_ports(&mut self, ports: Arc<TcpPorts>) {
         self.bindings.share(ports);
+    }
+
+    /// Cookies of peers are forgotten.
+    pub(crate) fn forget_peers(&mut self, config: &HostConfig) {
+        self.handshakes.forget_peers(config);
+    }
+
+    /// Later connections offer and accept this.
+    pub(crate) fn set_offers(&mut self, offers: Offers) {
+        self.handshakes.set_offers(offers);
     }
 
     pub(crate) fn contexts(&self) -> &Contexts {

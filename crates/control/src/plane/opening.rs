@@ -3,6 +3,7 @@ use super::ControlPlane;
 use super::fast_open::Syn;
 use crate::half_open::Owner;
 use crate::handshakes::{self, Answered, Cookie, EarlySyn, Listening, Start};
+use crate::offers::Ecn;
 use crate::outbox::Outbox;
 use crate::traced;
 use ::tcp::congestion::CongestionName;
@@ -42,6 +43,7 @@ impl ControlPlane {
     pub(super) fn open(&mut self, out: &mut Outbox<'_>, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above, early } = connect;
         let mut offer = self.handshakes.offer(out, &tuple, congestion, mss);
+        offer.ecn &= self.handshakes.offers().ecn == Ecn::On;
         if congestion.needs.exact_marks {
             offer.ecn_tries = DCTCP_ECN_TRIES;
         }
@@ -155,7 +157,8 @@ impl ControlPlane {
         }
         let tuple = segment.tuple;
         let (congestion, owner) = (out.config.default_congestion(), Owner::Listener(binding));
-        let (isn, offer) = (handshakes::isn(out, &tuple, above), self.handshakes.offer(out, &tuple, congestion, 0));
+        let mss = self.bindings.segment_size(binding);
+        let (isn, offer) = (handshakes::isn(out, &tuple, above), self.handshakes.offer(out, &tuple, congestion, mss));
         let handshake = Handshake::listen(out.now, isn, offer, segment).with_cookie(cookie);
         let start = Start { tuple, handshake, owner, congestion, peer_mac: Some(src_mac) };
         if let Some(key) = self.handshakes.start(out, &mut self.connections, start) {

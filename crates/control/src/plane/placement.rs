@@ -204,6 +204,10 @@ impl ControlPlane {
         if out.config.limits.nagle {
             out.commands.push(stream::Command::Nagle(id, true).into());
         }
+        if open.written > open.early {
+            let Established { written: tx_head, .. } = open;
+            out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head: 0, fin: false }.into());
+        }
         out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
         Some((id, mss))
     }

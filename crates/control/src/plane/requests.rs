@@ -12,7 +12,7 @@ use crate::logs::Join;
 use crate::outbox::Outbox;
 use crate::splice::Ask;
 use crate::traced;
-use context::{Congestion, EarlyData, Endpoint, Polled, Reply, Request, Slot, SpliceEnd};
+use context::{Congestion, EarlyData, Endpoint, FlowInfo, Polled, Reply, Request, Slot, SpliceEnd};
 use engine::stream::FourTuple;
 use engine::{ContextId, DropReason, FlowId};
 use trace::{NO_FLOW, Point};
@@ -132,6 +132,7 @@ impl ControlPlane {
             Request::Loopback { binding } => self.serve_loopback(id, binding),
             Request::SynData { tag, len } => self.syn_data(out, id, tag, len),
             Request::SynRetries { tag, most } => self.limit_tries(id, tag, most),
+            Request::SegmentSize { binding, mss } => self.set_segment_size(id, binding, mss),
             Request::FastOpen { binding, most, keys, no_cookie } => {
                 self.set_fast_open(id, binding, most, keys, no_cookie)
             }
@@ -326,7 +327,10 @@ impl ControlPlane {
 
     fn info(&mut self, id: ContextId, tag: u32, slot: Slot) -> Result<(), i32> {
         let flow = self.named(id, slot).ok_or(libc::EBADF)?;
-        let info = self.flows.info(flow).ok_or(libc::EBADF)?;
+        let mut info = self.flows.info(flow).ok_or(libc::EBADF)?;
+        if self.early.waits(flow, self.flows.get(flow.0).map(|flow| flow.stats.read()).as_ref()) {
+            info.state = FlowInfo::SYN_RECEIVED;
+        }
         self.contexts.reply(id, Reply::Info { tag, info });
         Ok(())
     }

@@ -122,8 +122,9 @@ pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         }
     }
     lib.need_context()?.listeners.insert(binding, key);
-    if lib.need_socket(key)?.options.fast_open.most > 0 {
-        lib.send_fast_open(key);
+    let options = &lib.need_socket(key)?.options;
+    if options.fast_open.most > 0 || options.mss != 0 {
+        lib.send_listener_options(key);
     }
     if lib.socket(key).is_some_and(|socket| !socket.watchers.is_empty()) {
         lib.request_events(key);

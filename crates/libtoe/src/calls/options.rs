@@ -108,8 +108,19 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
         (SOL_SOCKET, libc::SO_RCVTIMEO) => options.receive_timeout = read_time(value),
         (SOL_SOCKET, libc::SO_SNDTIMEO) => options.send_timeout = read_time(value),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.v6_only = number != 0,
-        (IPPROTO_TCP, libc::TCP_MAXSEG) => options.mss = number.clamp(0, u16::MAX as c_int) as u16,
-        (IPPROTO_TCP, libc::TCP_SYNCNT) => options.syn_retries = number.clamp(0, u8::MAX.into()) as u8,
+        (IPPROTO_TCP, libc::TCP_MAXSEG) => {
+            options.mss = number.clamp(0, u16::MAX as c_int) as u16;
+            lib.send_listener_options(key);
+        }
+        (IPPROTO_TCP, libc::TCP_SYNCNT) => {
+            let most = number.clamp(0, u8::MAX.into()) as u8;
+            options.syn_retries = most;
+            // An attempt that goes on ends earlier, or later.
+            if let Some(Kind::Connecting(attempt)) = lib.socket(key).map(|socket| &socket.kind) {
+                let tag = attempt.tag;
+                ask::send_request(lib, Request::SynRetries { tag, most });
+            }
+        }
         (IPPROTO_TCP, libc::TCP_CORK) => {
             options.cork = number != 0;
             if number == 0 {
@@ -126,7 +137,7 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
             }
             lib.send_no_delay(key, number != 0);
         }
-        (IPPROTO_TCP, _) if options.fast_open.take(name, number, value) => lib.send_fast_open(key),
+        (IPPROTO_TCP, _) if options.fast_open.take(name, number, value) => lib.send_listener_options(key),
         _ => {
             if let Some((option, value)) = for_control_plane(level, name, number, value) {
                 set_for_flow(lib, key, option, value)?;
@@ -318,6 +329,7 @@ fn as_tcp_info(info: &FlowInfo) -> Vec<u8> {
     put(84, info.mss as u32);
     put(100, info.retransmits);
     put(144, info.unsent);
+    put(192, info.delivered());
     put(216, info.dsack_dups);
     put(228, info.snd_wnd);
     bytes[120..128].copy_from_slice(&info.bytes_acked.to_ne_bytes());
@@ -328,6 +340,10 @@ fn as_tcp_info(info: &FlowInfo) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at_of(bytes: &[u8], at: usize) -> u32 {
+        u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
 
     #[test]
     fn tcp_info_lies_where_programs_look() {
@@ -342,8 +358,9 @@ mod tests {
             syn_data: true,
             ..FlowInfo::default()
         };
+        assert_eq!(at_of(&as_tcp_info(&FlowInfo { bytes_acked: 1001, ..info }), 192), 3, "the SYN and two segments");
         let bytes = as_tcp_info(&info);
-        let at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let at = |at: usize| at_of(&bytes, at);
         assert_eq!(bytes[5], 32);
         assert_eq!((bytes[0], at(68), at(80), at(100), at(144), at(216)), (1, 33, 10, 4, 5, 2));
     }

@@ -360,7 +360,7 @@ impl Lib {
         let socket = self.sockets.get(index)?;
         let (interested, in_kernel) = (interested || !socket.watchers.is_empty(), socket.listens_in_kernel());
         self.serve_loopback(binding, in_kernel);
-        self.send_fast_open(key);
+        self.send_listener_options(key);
         self.label(key, Unaccelerated::No);
         if interested {
             self.request_events(key);

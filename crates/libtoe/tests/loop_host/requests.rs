@@ -56,6 +56,7 @@ impl Host {
             Request::Loopback { .. }
             | Request::SynData { .. }
             | Request::SynRetries { .. }
+            | Request::SegmentSize { .. }
             | Request::FastOpen { .. } => {}
             Request::Set { slot, option: OptionName::ReceiveWindow, value } => {
                 if let Some(end) = self.end_named(from, slot) {

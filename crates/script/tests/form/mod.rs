@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::{CString, c_int};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_script::{Interface, packetdrill_interface_init};
 use wire::checksum::Sum;
@@ -17,6 +17,8 @@ pub(crate) const SYN: Flags = Flags::SYN;
 pub(crate) const RST: Flags = Flags::RST;
 pub(crate) const PSH: Flags = Flags::PSH;
 pub(crate) const ACK: Flags = Flags::ACK;
+pub(crate) const ECE: Flags = Flags::ECE;
+pub(crate) const CWR: Flags = Flags::CWR;
 
 const LOCAL: IpAddress = IpAddress::v4(Ipv4Addr::new(192, 168, 0, 2));
 const REMOTE: IpAddress = IpAddress::v4(Ipv4Addr::new(192, 0, 2, 1));
@@ -169,6 +171,12 @@ impl Script {
         Script { table, is_v6, peer_port: 40_000, local_port: 8080, isn: None, quiet_until: 0, at_us: 0 }
     }
 
+    /// Another one that makes calls at the same host, as it is to the peer at present.
+    pub(crate) fn twin(&self) -> ManuallyDrop<Script> {
+        let Script { table, is_v6, peer_port, local_port, isn, quiet_until, at_us } = *self;
+        ManuallyDrop::new(Script { table, is_v6, peer_port, local_port, isn, quiet_until, at_us })
+    }
+
     /// Addresses of the peer's packets.
     fn ends(&self) -> Ends {
         match self.is_v6 {
@@ -225,9 +233,14 @@ impl Script {
 
     /// Connects with the first bytes (`MSG_FASTOPEN`).
     pub(crate) fn send_early(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
+        self.send_early_with(fd, bytes, 0)
+    }
+
+    /// The same with other flags besides.
+    pub(crate) fn send_early_with(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, c_int> {
         let to = address(self.ends().src, self.peer_port);
         let (at, len) = (to.as_ptr().cast(), to.len() as u32);
-        call!(self.sendto(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_FASTOPEN, at, len))
+        call!(self.sendto(fd, bytes.as_ptr().cast(), bytes.len(), flags | libc::MSG_FASTOPEN, at, len))
     }
 
     /// The same with no address at all (`AF_UNSPEC`).
@@ -313,8 +326,12 @@ impl Script {
     }
 
     pub(crate) fn set(&self, fd: c_int, level: c_int, name: c_int, value: &[c_int]) {
+        self.try_set(fd, level, name, value).unwrap();
+    }
+
+    pub(crate) fn try_set(&self, fd: c_int, level: c_int, name: c_int, value: &[c_int]) -> Result<usize, c_int> {
         let len = size_of_val(value) as u32;
-        call!(self.setsockopt(fd, level, name, value.as_ptr().cast(), len)).unwrap();
+        call!(self.setsockopt(fd, level, name, value.as_ptr().cast(), len))
     }
 
     pub(crate) fn get(&self, fd: c_int, level: c_int, name: c_int) -> c_int {
