@@ -7,7 +7,7 @@ import re
 # Folders of Fast Open as FreeBSD has it, and of TCP in UDP.
 OTHERS = {"fast-open", "tcp-over-udp"}
 # FreeBSD's defaults, where a script does not say otherwise.
-FLAGS = {"rx_bytes": "65536", "min_rto_ms": "200", "congestion": "cubic"}
+FLAGS = {"rx_bytes": "65536", "min_rto_ms": "200", "congestion": "cubic", "ecn": "accept"}
 # FreeBSD rounds a receive buffer of 65,536 bytes up to 45 segments of 1460, and takes bytes up to the end of that.
 # OpenTOE takes bytes up to the end of the window in the header.
 ROUNDED, BUFFER, WINDOW = 65_700, 65_536, 65_535
@@ -42,8 +42,8 @@ def settings(text):
             case "sack.enable":
                 flags["sack"] = str(value != "0").lower()
             case "ecn.enable":
-                # 2, the default, takes ECN where the peer offers it. A host of OpenTOE offers it as well, or has none.
-                flags["ecn"] = str(value == "1").lower()
+                # 2, the default, takes ECN where the peer offers it.
+                flags["ecn"] = {"1": "true", "2": "accept"}.get(value, "false")
             case "recvspace":
                 flags["rx_bytes"] = value
     mtu = re.search(r"^--mtu=(\d+)", text, re.MULTILINE)
