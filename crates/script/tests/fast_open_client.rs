@@ -76,6 +76,19 @@ fn a_closed_window_gets_an_acknowledgement_alone() {
     });
 }
 
+/// What fits a small window acknowledges as well: nothing waits until a full segment may go.
+#[test]
+fn a_small_window_is_filled_at_once() {
+    on_all("", |s| {
+        learn_cookie(s, cookie());
+        early(s, b"question");
+        s.send(segment(SYN | ACK, 0, 1).mss(1000).window(4));
+        s.expect(segment(ACK, 1, 1).payload(b"ques"));
+        s.send(segment(ACK, 1, 5).window(4));
+        s.expect(segment(ACK, 5, 1).payload(b"tion"));
+    });
+}
+
 /// A call that waits for the connection has given all its bytes before: what the SYN had no room for goes with the
 /// acknowledgement of the SYN-ACK.
 #[test]
