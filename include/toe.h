@@ -139,7 +139,7 @@ enum toe_comm_what {
     TOE_COMM_CONNECTED = 1, /* a connect has a connection: use it at once */
     TOE_COMM_LISTENING = 2, /* a listen is done */
     TOE_COMM_ACCEPTED = 3,  /* a peer has opened a connection; value: the port */
-    TOE_COMM_SENT = 4,      /* the peer has a send's bytes: the memory may change */
+    TOE_COMM_SENT = 4,      /* the peer has a send's bytes, or a datagram has left: the memory may change */
     TOE_COMM_RECEIVED = 5,  /* a receive is done; value: bytes, fewer than asked for where the stream ended */
     TOE_COMM_ENDED = 6,     /* the peer sends no more */
     TOE_COMM_FAILED = 7,    /* a post was not carried out; value: an errno */
@@ -197,6 +197,12 @@ TOE_API int toe_comm_listen(toe_comm *comm, uint16_t port, uint64_t id);
  * the connection is lost, as where a message is longer than its receive. A message has 1 byte to 128 MiB - 1. */
 TOE_API int toe_comm_connect_messages(toe_comm *comm, const struct sockaddr_in *to, uint64_t id);
 TOE_API int toe_comm_listen_messages(toe_comm *comm, uint16_t port, uint64_t id);
+/* Opens a flow of unreliable datagrams (UDP) from a port of the host (0: one that it chooses) to a peer's. Both ends do so,
+ * and name each other; the peer may be any UDP program. A datagram takes the next receive, and fills it from its beginning;
+ * value has its bytes, which may be none. One that finds no receive, or a shorter one, is dropped, and the receive stays. A
+ * send is done when its datagram has left, or was dropped; it has 1 byte to the port's MTU less 28. Loss, order and
+ * repetition are the network's. Neither TOE_COMM_ENDED nor TOE_COMM_LOST comes, and toe_comm_end fails. */
+TOE_API int toe_comm_connect_datagrams(toe_comm *comm, uint16_t port, const struct sockaddr_in *to, uint64_t id);
 /* Sends `len` bytes from byte `offset` of registered memory. They must not change until TOE_COMM_SENT. */
 TOE_API int toe_comm_send(toe_comm *comm, uint32_t connection, uint32_t key, uint64_t offset, size_t len, uint64_t id);
 /* Receives the stream's next `len` bytes to byte `offset` of registered memory. Receives are done in their order. */

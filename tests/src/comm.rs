@@ -51,6 +51,21 @@ fn calls_of(bench: &Bench, serving: &str, calling: &str) -> Outcome {
     }
 }
 
+/// Requests and answers as unreliable datagrams, sent again where one was lost: each byte is compared by the caller.
+pub(crate) fn datagrams(bench: &Bench) -> Outcome {
+    let [(here, address), (there, caller)] = HOSTS;
+    let (port, program) = (bench.port(), app("comm_datagrams"));
+    let mut command = bench.lab.on_server(&program);
+    command.args(["serve", here, &port, caller, &port]);
+    let mut server = listening(bench, command)?;
+    let printed = bench.client(&program, &["call", there, &port, address, &port, "400"])?;
+    let served = server.succeed()?;
+    match (printed.trim(), served.lines().last()) {
+        (calls, Some("served")) if calls.starts_with("400 calls") => Ok(calls.into()),
+        (calls, served) => Err(format!("the caller printed {calls:?}, the server {served:?}")),
+    }
+}
+
 /// From memory that nobody maps to such memory: processes of their own have it, and serve the queues of copies.
 pub(crate) fn device(bench: &Bench) -> Outcome {
     let [(here, address), (there, _)] = HOSTS;

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Version of what is in this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Posts that wait to be taken; a power of two.
 pub const POSTS: u32 = 1024;
 /// Completions that wait to be taken; a power of two.
@@ -112,6 +112,9 @@ pub enum Order {
     /// Accept connections to a port: [`Outcome::Accepted`] for each. [`Outcome::Listening`] follows, or
     /// [`Outcome::Failed`].
     Listen(u16, Carries),
+    /// Open a flow of datagrams from this port, or with 0 from one that the host chooses.
+    /// [`Outcome::Connected`] follows at once, or [`Outcome::Failed`].
+    Datagrams(u16, SocketAddrV4),
     /// Send from memory, which must not change until [`Outcome::Sent`].
     Send(Piece),
     /// Receive into memory: [`Outcome::Received`] when it is full, or the stream has ended.
@@ -150,6 +153,7 @@ const SEND: u64 = 3;
 const RECEIVE: u64 = 4;
 const END: u64 = 5;
 const CLOSE: u64 = 6;
+const DATAGRAMS: u64 = 7;
 
 fn address_word(address: SocketAddrV4) -> u64 {
     u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port())
@@ -165,6 +169,7 @@ impl Post {
         let (kind, words) = match self.order {
             Order::Connect(to, carries) => (CONNECT, [address_word(to), carries.word(), 0]),
             Order::Listen(port, carries) => (LISTEN, [port.into(), carries.word(), 0]),
+            Order::Datagrams(from, to) => (DATAGRAMS, [address_word(to), from.into(), 0]),
             Order::Send(piece) => (SEND, [piece.key.into(), piece.offset, piece.len]),
             Order::Receive(piece) => (RECEIVE, [piece.key.into(), piece.offset, piece.len]),
             Order::End => (END, [0; 3]),
@@ -180,6 +185,7 @@ impl Post {
         let order = match kind {
             CONNECT => Order::Connect(address_of(a), Carries::of(b)?),
             LISTEN => Order::Listen(a as u16, Carries::of(b)?),
+            DATAGRAMS => Order::Datagrams(b as u16, address_of(a)),
             SEND => Order::Send(piece),
             RECEIVE => Order::Receive(piece),
             END => Order::End,
@@ -200,7 +206,7 @@ pub enum Outcome {
     Listening = 2,
     /// A peer has opened a connection to a port; [`Completion::value`] is that port.
     Accepted = 3,
-    /// The peer has the bytes of a send.
+    /// The peer has the bytes of a send; of a datagram: it has left, or was dropped.
     Sent = 4,
     /// A receive has [`Completion::value`] bytes, in order: those of its message, where the connection carries some.
     Received = 5,
@@ -257,6 +263,7 @@ mod tests {
         let orders = [
             Order::Connect(to, Carries::Messages),
             Order::Listen(1, Carries::Stream),
+            Order::Datagrams(u16::MAX, to),
             Order::Send(piece),
             Order::Receive(piece),
             Order::End,

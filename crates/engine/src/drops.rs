@@ -14,9 +14,10 @@ port::drop_reasons! {
         Fragment = "fragment",
         /// The protocol is neither TCP nor ICMP.
         Protocol = "protocol",
-        /// The TCP header or an option in it is malformed.
+        /// The TCP header or an option in it is malformed, or the UDP header of a ZeroNIC datagram.
         TcpHeader = "tcp_header",
-        /// The TCP checksum is wrong, or the sender left it to a device (there: ethtool -K DEVICE tx off).
+        /// The checksum of TCP, or of a ZeroNIC datagram, is wrong, or the sender left it to a device
+        /// (there: ethtool -K DEVICE tx off).
         TcpChecksum = "tcp_checksum",
         /// The ICMP message is malformed, unsolicited or does not fit what it claims to answer.
         Icmp = "icmp",
@@ -125,7 +126,7 @@ port::drop_reasons! {
         NotPosted = "not_posted",
         /// Payload of a ZeroNIC connection of messages without a mark that can be: it names its message.
         MessageMark = "message_mark",
-        /// A message of a ZeroNIC connection that is longer than its receive.
+        /// A message or a datagram of a ZeroNIC connection that is longer than its receive.
         MessageLength = "message_length",
     }
     with PortDrop { Ethernet, PortQueue, TooLong, FabricLoss, FabricQueue, FabricUnknown, }

@@ -47,7 +47,7 @@ pub enum Event {
         /// The port that was listened on.
         port: u16,
     },
-    /// The peer has a send's bytes.
+    /// The peer has a send's bytes; a datagram has left, or was dropped.
     Sent {
         /// The connection.
         connection: ConnectionId,
@@ -62,7 +62,8 @@ pub enum Event {
         connection: ConnectionId,
         /// The receive.
         id: u64,
-        /// The bytes: of a stream, fewer than were asked for only where it ended; none where nothing more will come.
+        /// The bytes: of a stream, fewer than were asked for only where it ended; none where nothing more will come. Of
+        /// datagrams, those of one, which may be none.
         buffer: Buffer,
     },
     /// The peer sends no more.
@@ -88,6 +89,15 @@ pub enum Event {
         /// What its posts had, in no order.
         buffers: Vec<Buffer>,
     },
+}
+
+fn raw(to: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: to.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*to.ip()).to_be() },
+        sin_zero: [0; 8],
+    }
 }
 
 /// A post that is under way.
@@ -133,15 +143,25 @@ impl Comm {
             Carries::Stream => functions.connect,
             Carries::Messages => functions.connect_messages,
         };
-        let address = libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: to.port().to_be(),
-            sin_addr: libc::in_addr { s_addr: u32::from(*to.ip()).to_be() },
-            sin_zero: [0; 8],
-        };
+        let address = raw(to);
         // SAFETY: the handle is open, and the address is a local value.
         self.post(Posted { id, connection: None, buffer: None }, |of, number| unsafe {
             call(of.handle, &raw const address, number)
+        })
+        .map_err(|(error, _)| error)
+    }
+
+    /// Opens a flow of unreliable datagrams from a port of the host (0: one that it chooses) to a peer's. Each datagram
+    /// that comes takes the next receive, whose buffer has its bytes; one that finds none, or is longer, is dropped.
+    /// [`Event::Sent`] follows when one has left.
+    ///
+    /// # Errors
+    /// As [`Comm::connect`].
+    pub fn connect_datagrams(&mut self, port: u16, to: SocketAddrV4, id: u64) -> io::Result<()> {
+        let (address, call) = (raw(to), self.attached.functions.connect_datagrams);
+        // SAFETY: the handle is open, and the address is a local value.
+        self.post(Posted { id, connection: None, buffer: None }, |of, number| unsafe {
+            call(of.handle, port, &raw const address, number)
         })
         .map_err(|(error, _)| error)
     }

@@ -21,6 +21,7 @@ pub(crate) struct RawEvent {
 }
 
 type Connect = unsafe extern "C" fn(*mut Handle, *const sockaddr_in, u64) -> c_int;
+type Datagrams = unsafe extern "C" fn(*mut Handle, u16, *const sockaddr_in, u64) -> c_int;
 type Listen = unsafe extern "C" fn(*mut Handle, u16, u64) -> c_int;
 pub(crate) type Move = unsafe extern "C" fn(*mut Handle, u32, u32, u64, size_t, u64) -> c_int;
 type Of = unsafe extern "C" fn(*mut Handle, u32) -> c_int;
@@ -36,6 +37,7 @@ pub(crate) struct CommFunctions {
     pub listen: Listen,
     pub connect_messages: Connect,
     pub listen_messages: Listen,
+    pub connect_datagrams: Datagrams,
     pub send: Move,
     pub recv: Move,
     pub end: Of,
@@ -62,6 +64,7 @@ fn find() -> Option<CommFunctions> {
             listen: named(c"toe_comm_listen")?,
             connect_messages: named(c"toe_comm_connect_messages")?,
             listen_messages: named(c"toe_comm_listen_messages")?,
+            connect_datagrams: named(c"toe_comm_connect_datagrams")?,
             send: named(c"toe_comm_send")?,
             recv: named(c"toe_comm_recv")?,
             end: named(c"toe_comm_end")?,

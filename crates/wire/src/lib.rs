@@ -25,6 +25,7 @@ pub mod tcp;
 pub mod template;
 pub mod translate;
 mod tuple;
+pub mod udp;
 
 pub use address::{Endpoint, IpAddress, Prefix};
 pub use ethernet::{EtherType, Mac};

@@ -5,7 +5,7 @@
 //! What the engine sends refers to a transmit buffer that nobody writes; the reference is dropped where the NIC's half
 //! fetches the payload. What it receives, it copies to a receive buffer that nobody reads, from dummy pages that stay
 //! in the cache.
-use crate::transport::{InOrder, Room, Socket, Transport};
+use crate::transport::{InOrder, NextHop, Room, Socket, Transport};
 use context::{AppEnd, Bump, Completion, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, FlowView, Host, HostConfig};
 use engine::stream::Stream;
@@ -13,7 +13,7 @@ use engine::{DropCounts, Engine, FramePool};
 use port::{Capabilities, Frame, TcpPorts};
 use shm::Doorbell;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use wire::{Ipv4Tuple, Mac, Nanos};
 
@@ -381,6 +381,19 @@ impl Transport for EngineTcp {
         let count = self.out.iter().take(room.frames).take_while(|frame| fits(frame)).count();
         into.extend(self.out.drain(..count));
         count
+    }
+
+    fn source_of(&self, remote: Ipv4Addr) -> Option<Ipv4Addr> {
+        self.host.net().source(remote.into()).as_v4()
+    }
+
+    fn next_hop(&mut self, now: Nanos, remote: Ipv4Addr) -> NextHop {
+        let remote = remote.into();
+        self.host.use_base(now, |_, context| {
+            let Some(hop) = context.net.hop(remote) else { return NextHop::None };
+            let from = context.net.link_towards(remote).mac;
+            context.net.resolve(now, hop).map_or(NextHop::Asked, |to| NextHop::Known([from, to]))
+        })
     }
 
     fn share_ports(&mut self, ports: &Arc<TcpPorts>) {

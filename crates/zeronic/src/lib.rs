@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod datagram_path;
+mod datagrams;
 mod engine_tcp;
 mod frames;
 mod held;
@@ -33,6 +35,7 @@ mod window;
 
 pub use context::comm::Carries;
 pub use counters::Counters;
+pub use datagrams::NoDatagrams;
 pub use engine_tcp::EngineTcp;
 pub use linux::{LinuxConfig, LinuxTcp, Share, serve_linux};
 pub use nic::{
@@ -42,6 +45,6 @@ pub use nic::{
 pub use programs::{NewProgram, ProgramId, ProgramView, Programs};
 pub use sockets::SocketEngine;
 pub use stack::{Connection, ConnectionView, Event, Stack};
-pub use transport::{InOrder, Room, Socket, Transport};
+pub use transport::{InOrder, NextHop, Room, Socket, Transport};
 pub use unit::{Moved, Shortage};
 pub use verbs::VERBS_PORT;

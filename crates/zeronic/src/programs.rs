@@ -2,6 +2,7 @@
 //!
 //! A program is hostile: each post is copied and checked, names only its own connections, and reaches only its own
 //! registrations. A program that takes no completions gets no more posts taken; others go on.
+use crate::datagrams::NoDatagrams;
 use crate::nic::{FlowId, Memory, Refused, Segment};
 use crate::stack::{Event, Stack};
 use crate::transport::Transport;
@@ -32,6 +33,8 @@ const EACCES: u64 = 13;
 const EFAULT: u64 = 14;
 const EINVAL: u64 = 22;
 const EMFILE: u64 = 24;
+const EMSGSIZE: u64 = 90;
+const EOPNOTSUPP: u64 = 95;
 const ENETUNREACH: u64 = 101;
 const EADDRINUSE: u64 = 98;
 const ECONNABORTED: u64 = 103;
@@ -185,7 +188,12 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let done = match (post.order, flow) {
             (Order::Connect(remote, carries), _) => self.connect(id, remote, carries, post.id),
             (Order::Listen(port, carries), _) => self.listen(id, port, carries, post.id),
+            (Order::Datagrams(from, remote), _) => self.open_datagrams(id, from, remote, post.id),
             (_, None) => Err(EBADF),
+            (Order::Send(piece) | Order::Receive(piece), Some(flow)) if self.is_out_of_reach(domain, flow, piece) => {
+                Err(EOPNOTSUPP)
+            }
+            (Order::End, Some(flow)) if self.stack.is_datagrams(flow) => Err(EINVAL),
             (Order::Send(piece), Some(flow)) => {
                 self.segment(domain, piece).and_then(|part| errno(self.stack.post_send(flow, post.id, part)))
             }
@@ -224,6 +232,32 @@ impl<T: Transport, M: Memory> Programs<T, M> {
             return Err(EACCES);
         }
         let flow = self.stack.connect(remote, program.ends.domain, carries).map_err(|_| ENETUNREACH)?;
+        let connection = self.own(id, flow).ok_or(EBADF)?;
+        self.report(id, completion(Outcome::Connected, number, connection, 0));
+        Ok(())
+    }
+
+    /// A device's memory has no part in datagrams: their copies would outlive them.
+    fn is_out_of_reach(&self, domain: Domain, flow: FlowId, piece: Piece) -> bool {
+        self.stack.is_datagrams(flow) && self.stack.memory().is_device(domain, Key(piece.key))
+    }
+
+    fn open_datagrams(&mut self, id: ProgramId, from: u16, remote: SocketAddrV4, number: u64) -> Result<(), u64> {
+        let program = self.programs.get(&id).ok_or(EBADF)?;
+        if program.connections.len() >= MOST_CONNECTIONS {
+            return Err(EMFILE);
+        }
+        // RDMA devices take what this host sends there for its own device's.
+        if remote.port() == VERBS_PORT || from == VERBS_PORT {
+            return Err(EACCES);
+        }
+        let opened = self.stack.open_datagrams(from, remote, program.ends.domain);
+        let flow = opened.map_err(|refused| match refused {
+            NoDatagrams::Unsupported => EOPNOTSUPP,
+            NoDatagrams::Peer => EINVAL,
+            NoDatagrams::InUse => EADDRINUSE,
+            NoDatagrams::Full => ENOBUFS,
+        })?;
         let connection = self.own(id, flow).ok_or(EBADF)?;
         self.report(id, completion(Outcome::Connected, number, connection, 0));
         Ok(())
@@ -355,6 +389,7 @@ fn errno(posted: Result<(), Refused>) -> Result<(), u64> {
     posted.map_err(|refused| match refused {
         Refused::Flow => EBADF,
         Refused::Segment => EINVAL,
+        Refused::Long => EMSGSIZE,
         Refused::Full => ENOBUFS,
     })
 }

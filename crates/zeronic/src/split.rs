@@ -49,7 +49,7 @@ impl<M: Memory> Unit<M> {
                 Some(flow) => self.split(now, flow, frame, segment, round),
                 None => round.up.push(frame),
             },
-            FrameKind::Other => round.up.push(frame),
+            FrameKind::Other => round.up.extend(self.take_datagram(frame, round.pool)),
             FrameKind::Fragment => {
                 self.drop_malformed(DropReason::Fragment);
                 round.pool.put(frame);

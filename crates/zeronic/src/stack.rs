@@ -72,8 +72,8 @@ pub struct ConnectionView {
     pub connection: Connection,
     /// Its addresses and ports.
     pub tuple: Ipv4Tuple,
-    /// What it carries.
-    pub carries: Carries,
+    /// What it carries: `stream`, `messages` or `datagrams`.
+    pub carries: &'static str,
     /// Payload bytes.
     pub moved: Moved,
     /// Bytes that wait for a receive.
@@ -171,6 +171,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         })
     }
 
+    pub(crate) fn round_bytes(&self) -> usize {
+        self.round_bytes
+    }
+
     /// How much goes out in one round, instead of [`engine::ROUND_BYTES`].
     pub fn set_round_bytes(&mut self, bytes: usize) {
         self.round_bytes = bytes;
@@ -205,18 +209,27 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let poll = (!self.talks.is_empty()).then_some(self.next_poll);
         let device = self.unit.memory.devices().and_then(Devices::next_deadline);
         let verbs = self.unit.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
-        [self.transport.next_deadline(), squeezed, poll, device, verbs].into_iter().flatten().min()
+        let datagrams = self.unit.datagrams.next_deadline();
+        [self.transport.next_deadline(), squeezed, poll, device, verbs, datagrams].into_iter().flatten().min()
     }
 
     /// A round would do something, whatever the wire has.
     pub fn has_work(&self) -> bool {
         let waits = !self.unit.touched.is_empty() || !self.unit.own.is_empty() || !self.up.is_empty();
         let verbs = self.unit.verbs.as_ref().is_some_and(|verbs| verbs.has_work());
-        waits || verbs || !self.events.is_empty() || self.unit.memory.devices().is_some_and(Devices::have_news)
+        let datagrams = self.unit.datagrams.has_work();
+        waits
+            || verbs
+            || datagrams
+            || !self.events.is_empty()
+            || self.unit.memory.devices().is_some_and(Devices::have_news)
     }
 
     /// Posts memory to receive into. [`Event::Received`] with this number follows.
     pub fn post_receive(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
+        if self.is_datagrams(connection) {
+            return self.post_datagram_receive(connection, id, segment);
+        }
         let talk = self.talks.get_mut(&connection).ok_or(Refused::Flow)?;
         if talk.end_reported {
             // Nothing will come.
@@ -232,6 +245,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// Posts memory to send. It must not change until [`Event::Sent`] with this number follows.
     pub fn post_send(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
+        if self.is_datagrams(connection) {
+            return self.post_datagram(connection, id, segment);
+        }
         let talk = self.talks.get_mut(&connection).filter(|talk| !talk.ending).ok_or(Refused::Flow)?;
         self.unit.nic.post_send(connection, segment)?;
         let domain = self.unit.nic.domain(connection);
@@ -255,6 +271,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// Forgets a connection. From now on none of its memory is read or written.
     pub fn close(&mut self, connection: Connection) {
+        if self.is_datagrams(connection) {
+            return self.close_datagrams(connection);
+        }
         if let Some(talk) = self.talks.remove(&connection) {
             if talk.ending && talk.unsent == 0 && !talk.end_sent {
                 self.transport.end(talk.socket);
@@ -288,7 +307,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 ended: talk.ended,
             })
         };
-        self.talks.iter().filter_map(view).take(most).collect()
+        let mut views: Vec<ConnectionView> = self.talks.iter().filter_map(view).take(most).collect();
+        let left = most - views.len();
+        views.extend(self.datagram_views().take(left));
+        views
     }
 
     /// What was dropped, by the NIC's half and by the transport.
@@ -335,9 +357,13 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.now = now;
         self.unit.verbs.iter_mut().for_each(|verbs| verbs.now = now);
         wire.receive(now, BURST, &mut self.pool, &mut self.received);
+        if !self.unit.datagrams.is_empty() {
+            self.unit.datagrams.begin_round(wire.capabilities(), &mut self.received);
+        }
         self.begin_connections();
         let ended = self.unit.poll_devices(now, &mut self.pool, &mut self.up);
         self.unit.received(now, &mut self.received, &mut self.pool, &mut self.up);
+        self.report_datagrams();
         let mut moved = self.up.len() + ended;
         if !self.up.is_empty() {
             self.transport.headers_in(now, &mut self.up, &mut self.pool);
@@ -355,6 +381,12 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             moved += self.verbs_round();
             self.poll_touched();
         }
+        // Before the transport's round, which asks for next hops.
+        let mut datagrams = Vec::new();
+        if self.unit.datagrams.wants_turns() {
+            self.send_datagrams(wire.capabilities(), &mut datagrams);
+            moved += datagrams.len();
+        }
         moved += self.transport.headers_out(
             now,
             Room { frames: BURST, bytes: self.round_bytes },
@@ -367,6 +399,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         moved += self.unit.own.len();
         let mut leave = Leave { pool: &mut self.pool, out: &mut self.out };
         self.unit.outgoing(now, wire.capabilities(), &mut self.received, &mut leave);
+        self.out.append(&mut datagrams);
         self.unit.record_sent(now, &self.out);
         self.unit.recorder.hand_over(moved == 0);
         if !self.out.is_empty() {

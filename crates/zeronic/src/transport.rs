@@ -1,10 +1,10 @@
 //! Transport interface of the control stack: TCP on headers. Payload bytes are counted, never read.
 use engine::DropCounts;
 use port::{Frame, FramePool, TcpPorts};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use wire::{Ipv4Tuple, Nanos};
+use wire::{Ipv4Tuple, Mac, Nanos};
 
 /// A connection of a transport's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,6 +26,17 @@ pub struct Room {
     pub frames: usize,
     /// Bytes of them with their payload, unless the first one has more.
     pub bytes: usize,
+}
+
+/// Where frames for an address go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextHop {
+    /// Hardware addresses: this host's, and the next hop's.
+    Known([Mac; 2]),
+    /// The next hop is asked for: it may be known later.
+    Asked,
+    /// There is no route.
+    None,
 }
 
 /// A transport works on headers: frames that it takes and makes have the lengths of real ones, with dummy payload.
@@ -53,6 +64,14 @@ pub trait Transport {
     fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
     /// Another stack has the same address from now on. Without this, what is sent to the own address stays here.
     fn share_ports(&mut self, _ports: &Arc<TcpPorts>) {}
+    /// This host's address towards another one: where the transport finds next hops for datagrams.
+    fn source_of(&self, _remote: Ipv4Addr) -> Option<Ipv4Addr> {
+        None
+    }
+    /// The next hop to an address. Where it is not known, it is asked for.
+    fn next_hop(&mut self, _now: Nanos, _remote: Ipv4Addr) -> NextHop {
+        NextHop::None
+    }
     /// A descriptor that becomes readable when it has frames that are to go out, where there is one: for sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -101,6 +120,12 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
     fn share_ports(&mut self, ports: &Arc<TcpPorts>) {
         (**self).share_ports(ports);
+    }
+    fn source_of(&self, remote: Ipv4Addr) -> Option<Ipv4Addr> {
+        (**self).source_of(remote)
+    }
+    fn next_hop(&mut self, now: Nanos, remote: Ipv4Addr) -> NextHop {
+        (**self).next_hop(now, remote)
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wait_fd()

@@ -1,10 +1,10 @@
 //! The split and merge unit's state: the NIC's half, and of each connection what its headers reported.
 use crate::counters::Counters;
+use crate::datagrams::Datagrams;
 use crate::held::Held;
 use crate::nic::{FlowId, Kind, Mark, Memory, Nic};
 use crate::verbs::Verbs;
 use crate::window::{Last, Posted, Window};
-use context::comm::Carries;
 use engine::{DropCounts, DropReason};
 use port::{Checksum, Frame, FramePool, Recorder};
 use shm::{ByteRing, Region, Span};
@@ -97,8 +97,8 @@ pub struct Moved {
 
 impl HeaderState {
     /// For people.
-    pub(crate) fn carries(&self) -> Carries {
-        if self.kind == Kind::Stream { Carries::Stream } else { Carries::Messages }
+    pub(crate) fn carries(&self) -> &'static str {
+        if self.kind == Kind::Stream { "stream" } else { "messages" }
     }
 
     /// Keeps payload; false where there is no room.
@@ -129,6 +129,7 @@ pub(crate) struct Unit<M: Memory> {
     pub(crate) memory: M,
     /// Verbs, where the host offers them.
     pub(crate) verbs: Option<Box<Verbs>>,
+    pub(crate) datagrams: Datagrams,
     pub(crate) shortage: Shortage,
     pub(crate) counters: Counters,
     pub(crate) drops: DropCounts,
@@ -157,6 +158,7 @@ impl<M: Memory> Unit<M> {
             nic,
             memory,
             verbs: None,
+            datagrams: Datagrams::default(),
             shortage,
             counters: Counters::default(),
             drops: DropCounts::default(),

@@ -97,7 +97,7 @@ fn datagrams_take_a_segment_each() {
     let id = nic.add(tuple(1), DOMAIN, Kind::Datagrams).unwrap();
     nic.post_receive(id, segment(0, 0, 4)).unwrap();
     nic.post_receive(id, segment(1, 8, 2)).unwrap();
-    assert_eq!(nic.place_datagram(id, &[7; 5], &memory), Arrival::Nowhere, "longer than the segment");
+    assert_eq!(nic.place_datagram(id, &[7; 5], &memory), Arrival::TooLong, "longer than the segment");
     assert_eq!(nic.place_datagram(id, &[1; 3], &memory), Arrival::Placed { skip: 0, len: 3 });
     assert_eq!(nic.place_datagram(id, &[2; 2], &memory), Arrival::Placed { skip: 0, len: 2 });
     assert_eq!(nic.place_datagram(id, &[3; 1], &memory), Arrival::Nowhere);

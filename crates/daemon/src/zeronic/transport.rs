@@ -5,11 +5,11 @@ use engines::EngineKind;
 use port::{Frame, FramePool, TcpPorts};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use wire::{Ipv4Tuple, Nanos};
-use zeronic::{EngineTcp, InOrder, LinuxTcp, Room, Socket, Transport};
+use zeronic::{EngineTcp, InOrder, LinuxTcp, NextHop, Room, Socket, Transport};
 
 /// Its name in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,12 @@ impl Transport for Below {
     }
     fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
         self.both_mut().headers_out(now, room, pool, into)
+    }
+    fn source_of(&self, remote: Ipv4Addr) -> Option<Ipv4Addr> {
+        self.both().source_of(remote)
+    }
+    fn next_hop(&mut self, now: Nanos, remote: Ipv4Addr) -> NextHop {
+        self.both_mut().next_hop(now, remote)
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.both().wait_fd()

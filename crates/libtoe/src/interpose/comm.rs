@@ -110,9 +110,33 @@ pub(super) unsafe extern "C" fn toe_comm_connect_messages(
     unsafe { connect(comm, to, Carries::Messages, id) }
 }
 
+/// `toe_comm_connect_datagrams`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn toe_comm_connect_datagrams(
+    comm: *mut Handle<Comm>,
+    port: u16,
+    to: *const sockaddr_in,
+    id: u64,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { open(comm, to, id, |to| Order::Datagrams(port, to)) }
+}
+
+/// # Safety
+/// As [`open`].
+unsafe fn connect(comm: *mut Handle<Comm>, to: *const sockaddr_in, carries: Carries, id: u64) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { open(comm, to, id, |to| Order::Connect(to, carries)) }
+}
+
 /// # Safety
 /// `to` is null or an address; `comm` as in [`with`].
-unsafe fn connect(comm: *mut Handle<Comm>, to: *const sockaddr_in, carries: Carries, id: u64) -> c_int {
+unsafe fn open(
+    comm: *mut Handle<Comm>,
+    to: *const sockaddr_in,
+    id: u64,
+    order: impl FnOnce(SocketAddrV4) -> Order,
+) -> c_int {
     if to.is_null() {
         return give(Err(libc::EFAULT));
     }
@@ -122,7 +146,7 @@ unsafe fn connect(comm: *mut Handle<Comm>, to: *const sockaddr_in, carries: Carr
         return give(Err(libc::EAFNOSUPPORT));
     }
     let address = Ipv4Addr::from(to.sin_addr.s_addr.to_ne_bytes());
-    let order = Order::Connect(SocketAddrV4::new(address, u16::from_be(to.sin_port)), carries);
+    let order = order(SocketAddrV4::new(address, u16::from_be(to.sin_port)));
     // SAFETY: the caller's.
     unsafe { post(comm, id, 0, order) }
 }

@@ -103,7 +103,8 @@ impl Flow {
     }
 
     pub(super) fn post_send(&mut self, store: &mut Store, most: usize, segment: Segment) -> Result<(), Refused> {
-        if self.kind == Kind::Messages && segment.len > MOST_OF_ENTRY {
+        // A message, or a datagram, takes a whole entry.
+        if matches!(self.kind, Kind::Messages | Kind::Datagrams) && segment.len > MOST_OF_ENTRY {
             return Err(Refused::Segment);
         }
         self.sends.push(store, &mut self.account, most, segment)
@@ -221,6 +222,13 @@ impl Flow {
         if let Some(segment) = self.receives.front(store) {
             self.receives.retire(store, &mut self.account, segment.len);
         }
+    }
+
+    /// Takes the next datagram to send off the list.
+    pub(super) fn next_to_send(&mut self, store: &mut Store) -> Option<Segment> {
+        let segment = self.sends.front(store)?;
+        self.sends.retire(store, &mut self.account, segment.len);
+        Some(segment)
     }
 
     pub(super) fn una(&self) -> Seq {

@@ -29,6 +29,8 @@ pub enum Refused {
     Flow,
     /// It has no bytes, or reaches beyond 64 GiB of its region, or is for a message and longer than 128 MiB.
     Segment,
+    /// A datagram of so many bytes does not fit in a frame of the port's.
+    Long,
     /// The flow has as many entries as it may, or the store has no more for it: later, when some are done.
     Full,
 }
@@ -38,6 +40,7 @@ impl std::fmt::Display for Refused {
         f.write_str(match self {
             Refused::Flow => "there is no such flow: it has ended",
             Refused::Segment => "a segment needs a byte at least, within the first 64 GiB of its region",
+            Refused::Long => "a datagram has at most the port's MTU less 28 bytes of headers",
             Refused::Full => "the flow's list of segments is full: post again when some are done",
         })
     }

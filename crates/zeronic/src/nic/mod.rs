@@ -1,5 +1,6 @@
 //! The NIC's half: flow table, memory segments, cursors. It is a state machine: payload, posts and cursor moves come
 //! in; reads and writes of registered memory go out, through [`Memory`].
+mod datagrams;
 mod flow;
 mod list;
 mod messages;
@@ -81,6 +82,8 @@ pub struct Nic {
     lines: Box<[FlowSlot]>,
     free: Vec<u16>,
     by_tuple: HashMap<Ipv4Tuple, u16>,
+    /// Flows of datagrams: their addresses and ports may be those of a connection, too.
+    datagrams: HashMap<Ipv4Tuple, u16>,
     /// What was placed ahead of holes, of those flows that have some.
     ahead: HashMap<u16, OutOfOrder>,
     intervals: usize,
@@ -102,6 +105,7 @@ impl Nic {
             lines: (0..flows).map(|_| FlowSlot::default()).collect(),
             free: (0..flows as u16).rev().collect(),
             by_tuple: HashMap::with_capacity(flows),
+            datagrams: HashMap::new(),
             ahead: HashMap::new(),
             intervals: 0,
             messages: HashMap::new(),
@@ -112,14 +116,15 @@ impl Nic {
 
     /// Adds a flow; `None` where the table is full or has the tuple: then its payload is not split off.
     pub fn add(&mut self, tuple: Ipv4Tuple, domain: Domain, kind: Kind) -> Option<FlowId> {
-        if self.by_tuple.contains_key(&tuple) {
+        if self.lines_of(kind).contains_key(&tuple) {
             return None;
         }
         let line = self.free.pop()?;
         // One block more than the entries need, as a list may begin anywhere in its first block.
         let account = self.store.open(self.limits.committed.div_ceil(BLOCK) + 1);
         let place = &mut self.lines[usize::from(line)];
-        place.generation = place.generation.wrapping_add(1);
+        let generation = place.generation.wrapping_add(1);
+        place.generation = generation;
         place.flow = Some(Flow::new(tuple, domain, kind, account));
         if kind.has_marks() {
             self.messages.insert(line, Messages::default());
@@ -127,8 +132,8 @@ impl Nic {
         if kind == Kind::Operations {
             self.operations.insert(line, Operations::default());
         }
-        self.by_tuple.insert(tuple, line);
-        Some(FlowId { line, generation: place.generation })
+        self.lines_of(kind).insert(tuple, line);
+        Some(FlowId { line, generation })
     }
 
     /// Removes a flow: from now on nothing is written or read for it.
@@ -137,13 +142,17 @@ impl Nic {
             return false;
         };
         let Some(flow) = flow.flow.take() else { return false };
-        self.by_tuple.remove(&flow.tuple);
+        self.lines_of(flow.kind).remove(&flow.tuple);
         flow.end(&mut self.store);
         self.intervals -= self.ahead.remove(&id.line).map_or(0, |ahead| ahead.len());
         self.messages.remove(&id.line);
         self.operations.remove(&id.line);
         self.free.push(id.line);
         true
+    }
+
+    fn lines_of(&mut self, kind: Kind) -> &mut HashMap<Ipv4Tuple, u16> {
+        if kind == Kind::Datagrams { &mut self.datagrams } else { &mut self.by_tuple }
     }
 
     /// The flow of a connection.

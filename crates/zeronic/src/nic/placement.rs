@@ -34,7 +34,7 @@ pub enum Arrival {
     Holes,
     /// The memory cannot be written.
     Fault(Fault),
-    /// The message is longer than its receive.
+    /// The message, or the datagram, is longer than its receive.
     TooLong,
     /// What is said of its message cannot be, beside what was said before.
     Impossible,
@@ -155,22 +155,6 @@ impl Nic {
             }
         }
         Arrival::Placed { skip: aim.skip, len: aim.len }
-    }
-
-    /// Places an unreliable datagram in the next segment. One that is longer stays out, and the segment stays.
-    pub fn place_datagram(&mut self, id: FlowId, payload: &[u8], memory: &impl Memory) -> Arrival {
-        let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Datagrams) else {
-            return Arrival::NoFlow;
-        };
-        let segment = flow.next_for_datagram(&self.store);
-        let Some(segment) = segment.filter(|segment| segment.len >= payload.len() as u64) else {
-            return Arrival::Nowhere;
-        };
-        if let Err(fault) = memory.write(flow.domain, segment.key, segment.offset, payload) {
-            return Arrival::Fault(fault);
-        }
-        flow.datagram_landed(&mut self.store);
-        Arrival::Placed { skip: 0, len: payload.len() as u32 }
     }
 
     /// The transport has the stream in order up to `to`: moves the cursor, never past the first hole, and retires

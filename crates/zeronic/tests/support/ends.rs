@@ -60,13 +60,29 @@ impl Buffer {
         Buffer { byte_ring, key, scratch: Vec::new() }
     }
 
-    fn write(&mut self, offset: usize, len: usize, at: u64, salt: u64) {
+    pub(crate) fn write(&mut self, offset: usize, len: usize, at: u64, salt: u64) {
         self.scratch.resize(len, 0);
         fill(at, salt, &mut self.scratch);
         self.byte_ring.write(offset as u32, &self.scratch);
     }
 
-    fn check(&mut self, offset: usize, len: usize, at: u64, salt: u64) {
+    /// Nothing was written there.
+    pub(crate) fn check_untouched(&mut self, offset: usize, len: usize) {
+        self.scratch.resize(len, 0);
+        self.byte_ring.read(offset as u32, &mut self.scratch);
+        assert!(self.scratch.iter().all(|byte| *byte == 0), "a byte was written from {offset} on");
+    }
+
+    /// These bytes of the stream are there.
+    pub(crate) fn has(&mut self, offset: usize, len: usize, at: u64, salt: u64) -> bool {
+        self.scratch.resize(2 * len, 0);
+        let (expected, got) = self.scratch.split_at_mut(len);
+        fill(at, salt, expected);
+        self.byte_ring.read(offset as u32, got);
+        expected == got
+    }
+
+    pub(crate) fn check(&mut self, offset: usize, len: usize, at: u64, salt: u64) {
         self.scratch.resize(2 * len, 0);
         let (expected, got) = self.scratch.split_at_mut(len);
         fill(at, salt, expected);
