@@ -1,4 +1,4 @@
-//! What a short connection costs the daemon: two hosts with the FlexTOE engine, whose frames are handed over directly.
+//! Cost of a short connection in the daemon: two hosts with the FlexTOE engine, whose frames are handed over directly.
 //! Clients connect, send a request, read the reply and close; the server closes after its reply.
 //!
 //! ```text
@@ -22,7 +22,7 @@ use support::{App, MS, Net, config, ip_of};
 
 /// The port that the server listens at.
 const PORT: u16 = 80;
-/// Two hosts work for so long, in virtual time, until both have looked at what there is.
+/// Two hosts work for so long, in virtual time, until both have processed what there is.
 const ROUND: Nanos = 1_000;
 /// A connection waits for its last segments for so long (TIME-WAIT): its end is counted, too.
 const TIME_WAIT_MS: u32 = 1;
@@ -52,7 +52,7 @@ fn settle(lab: &mut Lab, _path: u32) {
             return;
         }
     }
-    panic!("the hosts do not come to rest");
+    panic!("the hosts do not become idle");
 }
 
 /// Functions of their own, which stay so: each passes another number on.

@@ -1,7 +1,8 @@
-//! Offers: connections that wait to be accepted, and processes that do not accept them in time (docs/LISTENERS.md).
+//! Accept queue: connections that wait to be accepted, and processes that do not accept them in time
+//! (docs/LISTENERS.md).
 //!
 //! On Linux all processes that share a listener share one queue. Here each has its own, so that data arrives in its
-//! buffers at once. What a process does not accept in its turn goes to another one that takes connections.
+//! buffers at once. What a process does not accept within its offer goes to another one that takes connections.
 use crate::timers::MILLISECOND;
 use engine::{ContextId, FlowId, Nanos};
 use std::collections::VecDeque;
@@ -9,24 +10,25 @@ use std::collections::VecDeque;
 /// How long a connection waits in one process at first, where another one would take it; twice as long in each
 /// further one.
 pub(crate) const FIRST_WAIT: Nanos = 20 * MILLISECOND;
-/// A turn is no longer than this power of two of the first.
+/// An offer lasts no longer than this power of two of the first.
 const MOST_DOUBLED: u8 = 6;
-/// How long a process that missed a turn comes after all others: at first, doubled with each further turn in a row.
+/// How long a process that let an offer expire comes after all others: at first, doubled with each further one in a
+/// row.
 const PASSIVE: Nanos = 100 * MILLISECOND;
 const MOST_PASSIVE_DOUBLED: u8 = 9;
 
 /// A process that takes connections of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptQueue {
-    /// How many more it takes.
+    /// Connections that it takes more.
     pub credits: u32,
-    /// Until when it comes after all others: it let a connection wait for its whole turn.
+    /// Until when it comes after all others: it let an offer expire.
     pub passive_until: Nanos,
-    /// Turns that it missed since it last accepted.
-    missed: u8,
+    /// Offers that expired since it last accepted.
+    expired: u8,
     /// It has accepted a connection, or tried to.
     pub accepts: bool,
-    /// Connections that wait there, as far as the control plane has notice, in the order in which they will be
+    /// Connections that wait there, as far as the control plane has recorded, in the order in which they will be
     /// accepted.
     pub queued: VecDeque<QueuedConnection>,
 }
@@ -35,14 +37,14 @@ pub(crate) struct AcceptQueue {
 pub(crate) struct QueuedConnection {
     pub flow: FlowId,
     pub since: Nanos,
-    /// Processes that let it wait before.
-    pub turns: u8,
+    /// Earlier offers, which expired.
+    pub offers: u8,
 }
 
 impl QueuedConnection {
-    /// When its turn is over.
+    /// When its offer expires.
     pub(crate) fn due(&self) -> Nanos {
-        self.since + (FIRST_WAIT << self.turns.min(MOST_DOUBLED))
+        self.since + (FIRST_WAIT << self.offers.min(MOST_DOUBLED))
     }
 }
 
@@ -60,15 +62,15 @@ impl AcceptQueue {
         AcceptQueue { credits, ..AcceptQueue::default() }
     }
 
-    /// It accepts: nothing that it missed counts any more.
+    /// It accepts: no expired offer counts any more.
     pub(crate) fn has_accepted(&mut self) {
-        (self.accepts, self.missed, self.passive_until) = (true, 0, 0);
+        (self.accepts, self.expired, self.passive_until) = (true, 0, 0);
     }
 
-    /// It let a connection wait for its turn.
-    pub(crate) fn has_missed(&mut self, now: Nanos) {
-        self.passive_until = now + (PASSIVE << self.missed.min(MOST_PASSIVE_DOUBLED));
-        self.missed = self.missed.saturating_add(1);
+    /// It let an offer expire.
+    pub(crate) fn offer_expired(&mut self, now: Nanos) {
+        self.passive_until = now + (PASSIVE << self.expired.min(MOST_PASSIVE_DOUBLED));
+        self.expired = self.expired.saturating_add(1);
         self.credits += 1;
     }
 }

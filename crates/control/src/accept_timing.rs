@@ -1,4 +1,4 @@
-//! Connections that wait at a process that shares a listener, and their times (docs/LISTENERS.md).
+//! Offer timing: connections that wait in a process of a shared listener (docs/LISTENERS.md).
 use crate::accept_queue::{AcceptQueue, Overdue, QueuedConnection};
 use crate::bindings::{Bindings, Listener};
 use crate::contexts::Holder;
@@ -20,15 +20,15 @@ impl Bindings {
     }
 
     /// A connection waits in a process from now on.
-    pub(crate) fn offered(&mut self, binding: u32, at: ContextId, flow: FlowId, turns: u8, now: Nanos) {
+    pub(crate) fn offered(&mut self, binding: u32, at: ContextId, flow: FlowId, offers: u8, now: Nanos) {
         let accept_queue = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at));
         if let Some(accept_queue) = accept_queue {
-            accept_queue.queued.push_back(QueuedConnection { flow, since: now, turns });
+            accept_queue.queued.push_back(QueuedConnection { flow, since: now, offers });
         }
     }
 
-    /// Connections that are to go on: their turn is over, or they wait where none was accepted in time lately. For a
-    /// process that found none (`empty`), also those that wait where none was ever accepted. At most `most`.
+    /// Connections that are to go on: their offer has expired, or they wait where none was accepted in time lately. For
+    /// a process that found none (`empty`), also those that wait where none was ever accepted. At most `most`.
     pub(crate) fn overdue(&self, binding: u32, now: Nanos, empty: Option<ContextId>, most: usize) -> Vec<Overdue> {
         let Some(listener) = self.get(binding).and_then(|binding| binding.listener.as_ref()) else { return Vec::new() };
         let of_queue = |(at, accept_queue): (&ContextId, &AcceptQueue)| {
@@ -41,16 +41,16 @@ impl Bindings {
         others.flat_map(of_queue).take(most).collect()
     }
 
-    /// A connection goes from a process that let it wait. Returns how many did so by now.
-    pub(crate) fn missed(&mut self, binding: u32, at: ContextId, flow: FlowId, now: Nanos) -> u8 {
+    /// Withdraws the expired offer of a connection. Returns how many have expired by now.
+    pub(crate) fn withdraw_offer(&mut self, binding: u32, at: ContextId, flow: FlowId, now: Nanos) -> u8 {
         let Some(accept_queue) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else {
             return 0;
         };
-        accept_queue.has_missed(now);
+        accept_queue.offer_expired(now);
         let place = accept_queue.queued.iter().position(|connection| connection.flow == flow);
         place
             .and_then(|place| accept_queue.queued.remove(place))
-            .map_or(0, |connection| connection.turns.saturating_add(1))
+            .map_or(0, |connection| connection.offers.saturating_add(1))
     }
 
     /// A connection was accepted in the last moment.
@@ -68,7 +68,7 @@ impl Bindings {
         accept_queue.is_some_and(|accept_queue| accept_queue.queued.is_empty())
     }
 
-    /// After a takeover: connections that wait begin their turns anew.
+    /// After a takeover: connections that wait are offered anew.
     pub(crate) fn offer_again(&mut self, flows: &Flows, now: Nanos) {
         for (id, flow) in flows.iter() {
             let waiting = flow.unaccepted.filter(|_| flow.holders.contains(&Holder::Context(flow.names[0].context)));
@@ -88,12 +88,12 @@ fn waits(flows: &Flows, flow: FlowId, at: ContextId, binding: u32) -> bool {
 }
 
 impl Listener {
-    /// When the next turn of a connection is over that another process might take.
+    /// When the next offer of a connection expires that another process might take.
     pub(crate) fn next_reassignment(&self) -> Option<Nanos> {
         if self.armed.len() < 2 {
             return None;
         }
-        // Not always the front one: those that had turns elsewhere wait longer.
+        // Not always the front one: those that were offered elsewhere wait longer.
         self.armed.values().flat_map(|accept_queue| accept_queue.queued.iter().map(QueuedConnection::due)).min()
     }
 

@@ -46,9 +46,9 @@ pub(crate) struct Listener {
     pub parked: VecDeque<FlowId>,
     /// The contexts that take connections.
     pub armed: BTreeMap<ContextId, AcceptQueue>,
-    /// A timer is set for the turns of connections that wait.
+    /// A timer is set for the offers of connections that wait.
     pub timed: bool,
-    /// Who got the last connection.
+    /// The context that got the last connection.
     pub last: Option<ContextId>,
 }
 
@@ -146,7 +146,7 @@ impl Bindings {
     }
 
     /// Those on a port that have a holder that still runs. What a process that has ended left is still kept in view for
-    /// a few rounds; its address is free at once, as the kernel's is.
+    /// a few rounds. Its address is free at once, as the kernel's is.
     fn held_on_port(&self, port: u16, runs: impl Fn(Holder) -> bool) -> impl Iterator<Item = (u32, &Binding)> {
         self.on_port(port).filter(move |(_, binding)| binding.holders.iter().any(|holder| runs(*holder)))
     }
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_address_comes_before_any_and_sharers_take_turns() {
+    fn the_exact_address_comes_before_any_and_sharers_alternate() {
         let mut all = bindings(ANY, false, true, true);
         let holder = |id| BTreeSet::from([Holder::Context(ContextId(id))]);
         all.get_mut(1).expect("the first").holders = holder(0);

@@ -122,7 +122,7 @@ pub struct TimerConfig {
     /// How long two joined connections may be silent before both are reset, seconds: no other part would notice that a
     /// peer is gone.
     pub splice_idle_s: u32,
-    /// Least time between two looks of congestion control at a flow, microseconds.
+    /// Least time between two polls of a flow by congestion control, microseconds.
     pub congestion_interval_us: u32,
     /// How long an ARP entry is valid without asking again, milliseconds.
     pub arp_reachable_ms: u32,
@@ -148,14 +148,14 @@ pub struct LimitConfig {
     /// came to be by a cookie exists for its client first. Where that client waits for the server to begin, and its
     /// last acknowledgement is lost, it waits for ever.
     pub syn_cookies: bool,
-    /// Programs may send data with a SYN (TCP Fast Open, RFC 7413), as bit 1 of the kernel's `tcp_fastopen` says.
+    /// Programs may send data with a SYN (TCP Fast Open, RFC 7413), as with bit 1 of the kernel's `tcp_fastopen`.
     pub fast_open_client: bool,
-    /// Listeners that ask for it take data of a SYN, as bit 2 of the kernel's `tcp_fastopen` says.
+    /// Listeners that ask for it take data of a SYN, as with bit 2 of the kernel's `tcp_fastopen`.
     pub fast_open_server: bool,
     /// Peers of which a Fast Open cookie is kept.
     pub fast_open_peers: u32,
-    /// Short segments are collected where a program does not say `TCP_NODELAY` (Nagle's algorithm, RFC 9293 section
-    /// 3.7.4). Off by default: most programs that care say it, and the others gain latency.
+    /// Short segments are collected where a program does not set `TCP_NODELAY` (Nagle's algorithm, RFC 9293 section
+    /// 3.7.4). Off by default: most programs that care set it, and the others gain latency.
     pub nagle: bool,
     /// Connections being opened, of all applications.
     pub max_handshakes: u32,
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_of_the_family_that_their_key_says() {
+    fn addresses_are_of_the_family_of_their_key() {
         let (v4, v6) = (HostConfig::default(), Some("2001:db8::2".parse().unwrap()));
         let ipv6 = Ipv6Config { address: v6, gateway: Some("fe80::1".parse().unwrap()), ..Ipv6Config::default() };
         let both = HostConfig { ipv6, ..v4.clone() };

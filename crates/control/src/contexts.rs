@@ -194,7 +194,8 @@ impl Contexts {
         self.iter().filter(is_of_user).count()
     }
 
-    /// Whose turn it is to have requests taken. They are given back after the round ([`Contexts::set_poll_list`]).
+    /// The contexts whose requests are taken in this round. They are given back after the round
+    /// ([`Contexts::set_poll_list`]).
     pub(crate) fn take_poll_list(&mut self) -> PollList {
         std::mem::take(&mut self.poll_list)
     }
@@ -277,8 +278,8 @@ impl Contexts {
         }
     }
 
-    /// Some got something, and their bells are not rung yet.
-    pub(crate) fn owe_bells(&self) -> bool {
+    /// Some have new completions or replies whose doorbells are not rung yet.
+    pub(crate) fn have_pending_bells(&self) -> bool {
         !self.to_wake.is_empty()
     }
 
@@ -462,8 +463,8 @@ impl Slots {
         self.flows[slot.index as usize].filter(|_| generation == slot.generation)
     }
 
-    /// The slot's buffers, mapped now or before, for a connection that begins there: in its small rings, where there
-    /// are any, or with both streams `grown`.
+    /// The slot's buffers, mapped now or before, for a connection that begins there. It begins in its small rings,
+    /// where there are any, or with both streams `grown`.
     pub(crate) fn begin(&mut self, index: u32, grown: bool, end: &ControlEnd) -> std::io::Result<Buffers> {
         let level = if grown || !self.geometry.has_small() { Level::Full } else { Level::Small };
         let fits = |(rx, tx): &&Buffers| [rx, tx].iter().all(|ring| ring.level() == level && !ring.has_grown());
@@ -486,7 +487,7 @@ impl Slots {
         Ok(buffers)
     }
 
-    /// Somebody besides this table still refers to the slot's buffers: the engine, or frames on their way.
+    /// Something besides this table still refers to the slot's buffers: the engine, or frames on their way.
     pub(crate) fn is_referred_to(&self, slot: Slot) -> bool {
         let shared = |(rx, tx): &Buffers| Arc::strong_count(rx) > 1 || Arc::strong_count(tx) > 1;
         self.buffers.get(slot.index as usize).and_then(Option::as_ref).is_some_and(shared)

@@ -1,5 +1,5 @@
-//! The ledger: sums over all connections that a host has had, which never go back. A connection that ends leaves its
-//! counters here, so that a rate over them is right.
+//! Counters of a host: sums over all its connections, open and closed, which never go back. A connection that ends
+//! leaves its counters here, so that a rate over them is right.
 use engine::Nanos;
 use engine::stream::FlowFigures;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Connections that a listener takes with the data of their SYN (TCP Fast Open, RFC 7413): the listener's part of it,
+//! Fast Open (RFC 7413) of listeners, which take connections with the data of their SYN. It has the listener's part,
 //! its cookies, and the flows whose handshake has not ended. docs/FAST-OPEN.md is the page.
 use crate::outbox::Outbox;
 use crate::random::Random;
@@ -18,11 +18,11 @@ use trace::{NO_FLOW, Point};
 use wire::tcp::Cookie;
 use wire::{IpAddress, Mac};
 
-/// How soon the acknowledgement of a SYN-ACK is looked for. What counts the connections of a listener looks whenever
-/// it has no room.
-const FIRST_LOOK: Nanos = 50 * MILLISECOND;
+/// How soon the acknowledgement of a SYN-ACK is checked for. The count of a listener's connections checks whenever it
+/// has no room.
+const FIRST_CHECK: Nanos = 50 * MILLISECOND;
 
-/// How often a listener without room has its connections looked at.
+/// How often the connections of a listener without room are checked.
 const SWEEP: Nanos = MILLISECOND;
 
 /// A listener's part of Fast Open.
@@ -35,7 +35,7 @@ pub(crate) struct EarlyListener {
     swept: Nanos,
 }
 
-/// What of it goes to the next daemon.
+/// Its state for the next daemon.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct EarlyListenerState {
     most: u32,
@@ -54,7 +54,7 @@ impl EarlyListener {
         [Some(primary), self.keys.backup].map(|key| cookie(&key?, tuple))
     }
 
-    /// It is time to look which of its connections are open meanwhile.
+    /// It is time to check which of its connections are open meanwhile.
     pub(crate) fn is_to_be_swept(&mut self, now: Nanos) -> bool {
         let due = now >= self.swept + SWEEP;
         self.swept = if due { now } else { self.swept };
@@ -92,7 +92,7 @@ fn cookie(key: &[u8; 16], tuple: &FourTuple) -> Option<Cookie> {
 pub(crate) struct EarlyFlow {
     pub tuple: FourTuple,
     pub handshake: Handshake,
-    /// How it began.
+    /// The options that the handshake agreed on.
     pub open: Established,
     /// Its listener.
     pub binding: u32,
@@ -102,7 +102,7 @@ pub(crate) struct EarlyFlow {
     pub due: Nanos,
     pub rto: Nanos,
     pub tries: u32,
-    /// Segments that the engine has counted and that say nothing of the SYN-ACK: the one with the SYN's data.
+    /// Segments that the engine has counted and that do not answer the SYN-ACK: the one with the SYN's data.
     pub fed: u64,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct EarlyFlows {
     all: BTreeMap<u32, EarlyFlow>,
 }
 
-/// What is to happen to a connection whose SYN-ACK is not acknowledged yet.
+/// Outcome of a check of a connection whose SYN-ACK is not acknowledged yet.
 pub(crate) enum Due {
     /// Nothing, or the SYN-ACK was sent again.
     Waits,
@@ -154,7 +154,7 @@ impl EarlyFlows {
     pub(crate) fn begin(&mut self, out: &mut Outbox<'_>, id: FlowId, mut early: EarlyFlow) {
         early.send(out);
         early.due = out.now + early.rto;
-        out.timers.set(Timer::Early(id.0), out.now + FIRST_LOOK.min(early.rto));
+        out.timers.set(Timer::Early(id.0), out.now + FIRST_CHECK.min(early.rto));
         self.all.insert(id.0, early);
     }
 
@@ -166,7 +166,7 @@ impl EarlyFlows {
         self.all.insert(id, early);
     }
 
-    /// It is time to look at one.
+    /// It is time to check one.
     pub(crate) fn due(&mut self, out: &mut Outbox<'_>, id: FlowId, figures: &FlowFigures) -> Due {
         let Some(early) = self.all.get_mut(&id.0) else { return Due::Waits };
         if early.is_answered(figures) {
@@ -182,19 +182,19 @@ impl EarlyFlows {
             }
             out.tracer.event(Point::SynTimeout, NO_FLOW, [traced::ends(&early.tuple)[1], early.tries.into()]);
             early.send(out);
-            out.timers.set(Timer::Early(id.0), out.now + FIRST_LOOK.min(early.rto));
+            out.timers.set(Timer::Early(id.0), out.now + FIRST_CHECK.min(early.rto));
         } else {
             out.timers.set(Timer::Early(id.0), early.due);
         }
         Due::Waits
     }
 
-    /// Those of a listener, to look at.
+    /// Those of a listener, to check.
     pub(crate) fn of_listener(&self, binding: u32) -> Vec<FlowId> {
         self.all.iter().filter(|(_, early)| early.binding == binding).map(|(id, _)| FlowId(*id)).collect()
     }
 
-    /// One more segment says nothing of the SYN-ACK.
+    /// One more segment does not answer the SYN-ACK.
     pub(crate) fn expect_one_more(&mut self, id: FlowId) {
         self.all.get_mut(&id.0).into_iter().for_each(|early| early.fed += 1);
     }

@@ -19,17 +19,17 @@ pub(crate) struct Flow {
     pub remote_mac: Mac,
     pub agreed: Agreed,
     pub iss: Seq,
-    /// When an engine first ran it.
+    /// Time at which an engine first ran it.
     pub since: Nanos,
     pub stats: Pooled<FlowStats>,
-    /// What applications call it.
+    /// Its slots in the applications' contexts.
     pub names: Names,
     /// Which of them its completions go to.
     pub current: usize,
     pub holders: Holders,
     /// The listener that it came in on, until an application has accepted it.
     pub unaccepted: Option<u32>,
-    /// How far a process had read that gave up its share, while others have one.
+    /// Read position of a process that gave up its share, while others have one.
     pub read: Option<u32>,
     pub closing: Closing,
     pub engine: EngineState,
@@ -41,14 +41,14 @@ pub(crate) struct Flow {
     pub reclaim: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,
     pub marks: Marks,
-    /// What the next daemon finds of it.
+    /// Its record for the next daemon.
     pub record: Option<RecordNumber>,
 }
 
-/// What is said of a flow in one word.
+/// Boolean properties of a flow, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Marks {
-    /// What comes on it is records of its context's log.
+    /// Received bytes are records of its context's log.
     pub logged: bool,
     /// Data of the SYN was acknowledged with it (RFC 7413).
     pub with_data: bool,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 const MILLISECOND: Nanos = 1_000_000;
 
-/// What the application or the configuration set for a flow.
+/// Options of a flow, as the application or the configuration set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FlowOptions {
     pub keepalive: bool,
@@ -28,7 +28,7 @@ pub(crate) struct FlowOptions {
 }
 
 impl FlowOptions {
-    /// What a flow has of which nothing was asked.
+    /// Options of a flow for which none were set.
     pub(crate) fn of(config: &HostConfig) -> FlowOptions {
         let timers = &config.timers;
         let second = 1000 * MILLISECOND;

@@ -10,7 +10,7 @@ use wire::Seq;
 
 const MILLISECOND: Nanos = 1_000_000;
 
-/// Looks in a round trip while a window follows acknowledgements.
+/// Polls in a round trip while a window follows acknowledgements.
 const POLLS_IN_SLOW_START: Nanos = 8;
 
 /// So often the time until a probe of the end of what was sent is doubled.
@@ -19,7 +19,7 @@ const MOST_PROBE_BACKOFF: u8 = 6;
 /// Quiet polls of a flow before its timing stops.
 const QUIET_TICKS: u8 = 2;
 
-/// What a look remembers of the engine's counters.
+/// The engine's counters as of the last poll.
 #[derive(Debug, Clone, Copy)]
 struct Snapshot {
     acked_bytes: u64,
@@ -49,7 +49,7 @@ impl Snapshot {
     }
 }
 
-/// A flow's clocks.
+/// Timer state of a flow.
 #[derive(Debug)]
 pub(crate) struct FlowTimers {
     pub policy: Controller,
@@ -87,33 +87,33 @@ pub(crate) struct FlowTimers {
     sent: SentMarks,
 }
 
-/// What is due on a flow.
+/// Timer actions that are due on a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TimerActions {
     pub window: Option<u32>,
     pub rate: Option<u64>,
     pub retransmit: bool,
-    /// What was sent from there on may be on its way.
+    /// Data sent from there on may be in flight.
     pub recent: Option<Seq>,
     pub probe: bool,
-    /// What the peer lacks at the front is lost.
+    /// The first unacknowledged segment is lost.
     pub overdue: bool,
-    /// The end of what was sent may be.
+    /// The last segment may be lost: a tail loss probe is due.
     pub tail: bool,
-    /// The newest round-trip time, where some were measured since the last look.
+    /// The newest round-trip time, where some were measured since the last poll.
     pub measured: Option<Nanos>,
     /// The connection has failed: no answer came.
     pub failed: bool,
     /// Stop polling until the engine reports that there is something.
     pub untrack: bool,
     /// Several timeouts in a row: the next hop's address may be wrong.
-    pub doubt_path: bool,
-    /// Look again then.
+    pub suspect_path: bool,
+    /// Poll again then.
     pub next: Option<Nanos>,
 }
 
 impl FlowTimers {
-    /// Clocks of a flow that starts with everything before `snd_una` acknowledged.
+    /// Timers of a flow that starts with everything before `snd_una` acknowledged.
     pub(crate) fn new(
         now: Nanos,
         policy: Controller,
@@ -145,7 +145,7 @@ impl FlowTimers {
         }
     }
 
-    /// The engine has something to time. Returns when to look first.
+    /// The engine has something to time. Returns when to poll first.
     // Meets RFC 6298: 5.1.
     pub(crate) fn start(
         &mut self,
@@ -167,7 +167,7 @@ impl FlowTimers {
     }
 
     /// The retransmission timeout. A peer may hold back the acknowledgement of what is not more than one full segment
-    /// (RFC 9293 section 3.8.6.3). With short round-trip times this looks like a loss. RFC 8985 section 7.2 makes the
+    /// (RFC 9293 section 3.8.6.3). With short round-trip times this resembles a loss. RFC 8985 section 7.2 makes the
     /// same allowance for its probes. With tens of thousands of flows it is at least the time between two polls of one
     /// of them, a quarter of a second. (RFC 6298 section 2.4 asks for a whole one.) Otherwise each would be polled for
     /// its timeout's sake.
@@ -183,7 +183,7 @@ impl FlowTimers {
         (Nanos::from(mss) * 1_000_000_000).checked_div(self.enforced.rate).unwrap_or(0)
     }
 
-    /// Looks at the counters. `interval` is the least time until the next look.
+    /// Polls the counters. `interval` is the least time until the next poll.
     pub(crate) fn poll(
         &mut self,
         now: Nanos,
@@ -230,14 +230,14 @@ impl FlowTimers {
             self.stop_if_idle(now, acked > 0, interval, &mut actions);
             self.keep_alive(now, options, &mut actions);
         }
-        self.sent.note(now, Seq(figures.snd_nxt), self.patience());
+        self.sent.note(now, Seq(figures.snd_nxt), self.reordering_window());
         self.last = Snapshot::of(figures);
         actions
     }
 
-    /// How long a segment may be under way before it counts as lost: a round trip, and a quarter of one for reordering
-    /// (RFC 8985 sections 6.2 and 6.3).
-    fn patience(&self) -> Nanos {
+    /// Time after which a segment counts as lost: a round trip, and a quarter of one for reordering (RFC 8985 sections
+    /// 6.2 and 6.3).
+    fn reordering_window(&self) -> Nanos {
         let round_trip = self.rtt.srtt().unwrap_or(MILLISECOND);
         round_trip + round_trip / 4
     }
@@ -279,7 +279,7 @@ impl FlowTimers {
         if figures.snd_una != self.last.snd_una {
             // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged
             // may have been sent again too early, and so would be the next; with many connections that alone fills the
-            // data-path. What was sent first after the last timeout is not in doubt. A sender that goes back through
+            // data-path. What was sent first after the last timeout is not ambiguous. A sender that goes back through
             // many holes sends most of its window again before anything can be measured. It may time out once more in
             // it.
             if self.sent_again.is_none_or(|sent| Seq(sent).before(Seq(figures.snd_una))) {
@@ -293,7 +293,7 @@ impl FlowTimers {
             self.retry_at = None;
         }
         if figures.undone != self.last.undone {
-            // Nothing is in doubt: what was sent again was not lost.
+            // Nothing is ambiguous: what was sent again was not lost.
             self.rtt.reset_backoff();
             (self.sent_again, self.recovers) = (None, None);
         }
@@ -309,19 +309,19 @@ impl FlowTimers {
         measured
     }
 
-    /// The newest round-trip time, where some were measured since the last look.
+    /// The newest round-trip time, where some were measured since the last poll.
     pub(crate) fn newest(&self, figures: &FlowFigures) -> Option<Nanos> {
         let fresh = figures.rtt_samples != self.last.rtt_samples && figures.rtt_ns > 0;
         fresh.then_some(figures.rtt_ns as Nanos)
     }
 
-    /// A fast retransmit since the last look. It starts the timer again, as in Linux: it is acknowledged a round trip
+    /// A fast retransmit since the last poll. It starts the timer again, as in Linux: it is acknowledged a round trip
     /// later, about when the timer of what was lost would end. RFC 6298 section 5 leaves that open.
     fn has_fast_retransmit(&self, figures: &FlowFigures) -> bool {
         figures.fast_retransmits != self.last.fast_retransmits
     }
 
-    /// When the retransmission timer that this look finds stopped was started.
+    /// When the retransmission timer that this poll finds stopped was started.
     ///
     /// A fast retransmit follows the third duplicate, which came not later than the last segment. What was outstanding
     /// at the last poll and still is was sent before it. So the acknowledgement of the rest restarted the timer (RFC
@@ -330,14 +330,14 @@ impl FlowTimers {
     /// came after that one restarted the timer.
     // Meets RFC 6298: 5.1, 5.3.
     fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
-        let heard = figures.last_rx_ns > self.last.last_rx_ns;
-        if heard && self.has_fast_retransmit(figures) {
+        let received = figures.last_rx_ns > self.last.last_rx_ns;
+        if received && self.has_fast_retransmit(figures) {
             return figures.last_rx_ns.min(now);
         }
         let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
         let moved = figures.snd_una != self.last.snd_una;
         let timed = figures.timed_ns != self.last.timed_ns;
-        match (moved && heard, left > 0, timed) {
+        match (moved && received, left > 0, timed) {
             (true, true, _) => figures.last_rx_ns.min(now),
             (true, false, true) => figures.timed_ns.max(figures.last_rx_ns).min(now),
             (false, false, true) => figures.timed_ns.min(now),
@@ -398,11 +398,12 @@ impl FlowTimers {
         if actions.retransmit {
             self.sent_again = Some(figures.snd_nxt);
             self.recovers = self.sent_again;
-            actions.recent = self.sent.recent(now, Seq(figures.snd_nxt), self.patience()).filter(|_| self.rack);
+            actions.recent =
+                self.sent.recent(now, Seq(figures.snd_nxt), self.reordering_window()).filter(|_| self.rack);
         }
         self.timeouts += u32::from(actions.retransmit);
         self.rtt.back_off();
-        actions.doubt_path = self.rtt.backoffs() == 3;
+        actions.suspect_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.
         let longest = if actions.probe { limit / 4 } else { Nanos::MAX };
         self.retry_at = Some(now + (self.rtt.rto().nanos().max(interval) + self.pause(mss)).min(longest));
@@ -411,7 +412,7 @@ impl FlowTimers {
 
     /// The reordering timer (RFC 8985 section 6.2, step 5). For a quarter of a round trip, the peer has had something
     /// beyond the oldest byte that it lacks. What was sent before that has had its time. Three duplicate
-    /// acknowledgements say so earlier, where so much was sent.
+    /// acknowledgements show it earlier, where so much was sent.
     fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
         if figures.sacked == 0 || self.has_fast_retransmit(figures) {
             self.front_overdue_at = 0;
@@ -483,7 +484,7 @@ impl FlowTimers {
         self.enforced = decision;
     }
 
-    /// Nothing to send: after some quiet looks, timing stops.
+    /// Nothing to send: after some quiet polls, timing stops.
     // Meets RFC 6298: 5.2.
     fn stop_if_idle(&mut self, now: Nanos, moved: bool, interval: Nanos, actions: &mut TimerActions) {
         self.retry_at = None;

@@ -67,7 +67,7 @@ pub struct FlowPage {
 /// Connections of a host, added up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FlowTotals {
-    /// How many, by state.
+    /// Count of connections, by state.
     pub states: BTreeMap<&'static str, u64>,
     /// Counters of the engine that can be added up, of those that it runs.
     pub totals: BTreeMap<&'static str, u64>,

@@ -84,7 +84,7 @@ impl Forks {
         self.holds.get(&token).is_some_and(|hold| hold.held_for == HeldFor::Receiver)
     }
 
-    /// Who passed what this token stands for, unless it is gone.
+    /// The process that passed what this token names, unless it is gone.
     pub(crate) fn sender(&self, token: u64) -> Option<ContextId> {
         self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver)?.parent
     }

@@ -18,7 +18,7 @@ pub(crate) struct HalfOpen {
     /// Time until the SYN is sent again, and how often it was.
     pub rto: Nanos,
     pub tries: u32,
-    /// Most of these, where the program has said so (`TCP_SYNCNT`).
+    /// Most of these, where the program has set it (`TCP_SYNCNT`).
     pub most_tries: Option<u8>,
     /// Its SYN waits for the next hop's hardware address.
     pub unsent: bool,

@@ -313,7 +313,7 @@ impl Tcp {
         self.plane.bindings().views()
     }
 
-    /// All that an application said of its descriptors, also of those that it has closed; none where it is not
+    /// All labels that an application gave its descriptors, also of those that it has closed; none where it is not
     /// attached.
     pub fn labels(&self, pid: u32) -> Option<Vec<LabelView>> {
         self.plane.contexts().label_views(pid)

@@ -98,11 +98,11 @@ impl Record {
     }
 
     fn from_words(words: [u64; RECORD_WORDS], ipv6: impl FnOnce() -> [u64; ADDRESS_WORDS]) -> Option<Record> {
-        let [name, region, addresses, rest, numbers, timestamps, mac, zone] = words;
+        let [name, region, addresses, packed, numbers, timestamps, mac, zone] = words;
         let mac = mac.to_le_bytes();
         let v4 = |bits: u64| IpAddress::v4((bits as u32).into());
         let v6 = |high: u64, low: u64| IpAddress::from_bits(u128::from(high) << 64 | u128::from(low), zone as u32);
-        let ips = || match rest & IPV6 != 0 {
+        let ips = || match packed & IPV6 != 0 {
             true => {
                 let [local, local_low, remote, remote_low] = ipv6();
                 [v6(local, local_low), v6(remote, remote_low)]
@@ -114,16 +114,16 @@ impl Record {
             slot: Slot { index: name as u32, generation: (name >> 32) as u16 },
             tuple: {
                 let [local_ip, remote_ip] = ips();
-                FourTuple { local_ip, remote_ip, local_port: (rest >> 48) as u16, remote_port: (rest >> 32) as u16 }
+                FourTuple { local_ip, remote_ip, local_port: (packed >> 48) as u16, remote_port: (packed >> 32) as u16 }
             },
             remote_mac: Mac(std::array::from_fn(|at| mac[at])),
             agreed: Agreed {
-                mss: (rest >> 16) as u16,
-                snd_shift: (rest & 15) as u8,
-                rcv_shift: (rest >> 4 & 15) as u8,
-                ts_offset: (rest & TIMESTAMPS != 0).then_some((timestamps >> 32) as u32),
-                sack: rest & SACK != 0,
-                ecn: rest & ECN != 0,
+                mss: (packed >> 16) as u16,
+                snd_shift: (packed & 15) as u8,
+                rcv_shift: (packed >> 4 & 15) as u8,
+                ts_offset: (packed & TIMESTAMPS != 0).then_some((timestamps >> 32) as u32),
+                sack: packed & SACK != 0,
+                ecn: packed & ECN != 0,
             },
             iss: Seq((numbers >> 32) as u32),
             irs: Seq(numbers as u32),

@@ -70,7 +70,7 @@ impl Labels {
 mod tests {
     use super::*;
 
-    /// Whatever is said of whichever descriptor: the same as with a tree alone, up to the limit.
+    /// Whatever label whichever descriptor gets: the same as with a tree alone, up to the limit.
     #[test]
     fn agrees_with_a_tree() {
         let (mut labels, mut tree, mut random) = (Labels::new(40), BTreeMap::new(), 1u32);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_descriptors_is_bounded() {
+    fn labels_of_descriptors_are_bounded() {
         let mut labels = Labels::new(10);
         let label = Label { reason: Unaccelerated::No, slot: Some(Slot { index: 1, generation: 1 }), binding: 0 };
         let far = (0..20).filter(|i| labels.set(u32::MAX - i, label)).count();

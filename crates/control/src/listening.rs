@@ -8,8 +8,8 @@ use context::{Class, Endpoint};
 use engine::{ContextId, FlowId};
 
 impl Bindings {
-    /// The listener for a connection. A process that has ended listens no more, although what it left is still looked
-    /// at.
+    /// The listener for a connection. A process that has ended listens no more, although what it left is still cleaned
+    /// up.
     pub(crate) fn listener_of(
         &self,
         contexts: &Contexts,
@@ -111,8 +111,8 @@ impl Bindings {
                 let context = contexts.get(id.0)?;
                 let fits = !contexts.is_full(out, *id) && context.slots.has_free(class);
                 let order = listener.order_of(*id, out.now);
-                let turn = (order, context.flows.len(), last.is_some_and(|last| *id <= last), *id);
-                (context.alive() && fits).then_some(turn)
+                let rank = (order, context.flows.len(), last.is_some_and(|last| *id <= last), *id);
+                (context.alive() && fits).then_some(rank)
             })
             .min()
             .map(|(order, _, _, id)| (id, order > 0))

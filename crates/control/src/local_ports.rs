@@ -45,9 +45,9 @@ fn search(
     None
 }
 
-/// The local ports of a host's connections: whose turn it is.
+/// Local ports: which one the host's next connection takes.
 pub(crate) struct Ports {
-    turns: PortCounters,
+    counters: PortCounters,
     ephemeral: RangeInclusive<u16>,
 }
 
@@ -60,12 +60,12 @@ pub(crate) struct InUse<'a> {
 
 impl Ports {
     pub(crate) fn new(ephemeral: RangeInclusive<u16>, random: u64) -> Ports {
-        Ports { turns: PortCounters::new(random), ephemeral }
+        Ports { counters: PortCounters::new(random), ephemeral }
     }
 
     /// Begins elsewhere: the host goes on where another one was.
     pub(crate) fn begin_anew(&mut self, random: u64) {
-        self.turns = PortCounters::new(random);
+        self.counters = PortCounters::new(random);
     }
 
     /// The port of the range so far from its begin, and around.
@@ -75,9 +75,9 @@ impl Ports {
         range.start() + (distance % count) as u16
     }
 
-    /// The port whose turn it is for a connection to `remote`.
+    /// The next port for a connection to `remote`.
     fn next_port(&mut self, random: &mut Random, remote: Endpoint) -> u16 {
-        let distance = self.turns.next(random.port_place(remote), random.next());
+        let distance = self.counters.next(random.port_place(remote), random.next());
         self.ephemeral_at(distance)
     }
 
@@ -163,11 +163,11 @@ mod tests {
 
     /// What a search reads does not grow with the ports that are taken, and it finds the last free one.
     #[test]
-    fn a_search_of_a_full_range_looks_at_each_word_once() {
+    fn a_search_of_a_full_range_reads_each_word_once() {
         let mut taken = PortSet::default();
         RANGE.for_each(|port| taken.insert(port));
         let (words, ports) = (Cell::new(0), Cell::new(0));
-        let look = |taken: &PortSet, start| {
+        let find = |taken: &PortSet, start| {
             words.set(0);
             ports.set(0);
             search(
@@ -183,10 +183,10 @@ mod tests {
                 },
             )
         };
-        assert_eq!((look(&taken, 40_000), words.get(), ports.get()), (None, 443, 0));
+        assert_eq!((find(&taken, 40_000), words.get(), ports.get()), (None, 443, 0));
         for free in [32_768, 39_999, 40_000, 40_001, 60_999] {
             taken.remove(free);
-            assert_eq!(look(&taken, 40_000), Some(free));
+            assert_eq!(find(&taken, 40_000), Some(free));
             assert!(words.get() <= 443 && ports.get() == 1, "{} words, {} ports", words.get(), ports.get());
             taken.insert(free);
         }

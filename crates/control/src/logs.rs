@@ -22,9 +22,9 @@ pub(crate) struct Join {
     pub context: ContextId,
     pub tag: u32,
     pub flow: FlowId,
-    /// How far the application has read it.
+    /// Read position of the application.
     pub rx_head: u32,
-    /// What its records bear.
+    /// Mark of its records.
     pub mark: u64,
 }
 
@@ -79,7 +79,7 @@ impl Logs {
         Ok(())
     }
 
-    /// What comes on a connection is to be records of the application's log.
+    /// Joins a connection to the application's log: its received data become records.
     pub(crate) fn join(
         &mut self,
         out: &mut Outbox<'_>,

@@ -30,10 +30,10 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
-    /// Bytes to which each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]) may grow: a
-    /// window holds what is under way in a round trip. There are 64 at most, as far as half of `context_bytes` goes.
-    /// 0: they are as all others. On engines with threads of their own buffers do not grow: there they have as much
-    /// from the start, 4 MiB at most.
+    /// Bytes to which each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]) may grow. A
+    /// window holds what is under way in a round trip. There are 64 at most, as far as half of `context_bytes` goes. 0:
+    /// they are as all others. On engines with threads of their own buffers do not grow: there they have as much from
+    /// the start, 4 MiB at most.
     pub long_path_bytes: u32,
     /// The same of other connections: 64 at most, as far as half of `context_bytes` goes. 0: no buffer grows, nor do
     /// those for long paths.
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_says_how_many_connections_have_full_buffers() {
+    fn a_budget_limits_how_many_connections_have_full_buffers() {
         let full = |context_bytes, slots| MemoryConfig { context_bytes, slots, ..MemoryConfig::default() }.geometry();
         assert_eq!(MemoryConfig::default().geometry().full_slots, 2048);
         assert_eq!(full(3 << 20, 4096).full_slots, 4, "the power of two below six");

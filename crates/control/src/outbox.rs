@@ -19,7 +19,7 @@ pub(crate) struct Outbox<'a> {
     pub now: Nanos,
     /// The host's network layer: packets leave through it.
     pub net: &'a mut Net,
-    /// What was dropped, host-wide.
+    /// Drop counters of the host.
     pub drops: &'a mut DropCounts,
     /// Sums over the host's connections.
     pub counters: &'a mut Counters,
@@ -30,7 +30,7 @@ pub(crate) struct Outbox<'a> {
     /// Frames that the engine or the pool gets.
     pub frames: &'a mut KeptFrames,
     pub random: &'a mut Random,
-    /// What of the connections outlives this daemon.
+    /// Records of connections, which outlive this daemon.
     pub journal: &'a mut Journal,
     pub config: &'a HostConfig,
     pub tracer: &'a Tracer,
@@ -58,7 +58,7 @@ impl Outbox<'_> {
     }
 
     /// A SYN gets no connection, for this reason.
-    pub(crate) fn turn_away(&mut self, reason: DropReason) {
+    pub(crate) fn refuse(&mut self, reason: DropReason) {
         self.drops.count(reason);
         self.counters.refused += 1;
     }

@@ -1,8 +1,8 @@
-//! Selection of local ports in turn, for connections to one peer.
+//! Local port selection for connections to one peer: incremental, with random steps (RFC 6056).
 
 /// Counters of [`PortCounters`]: peers that share one only see each other's rate.
 const COUNTERS: usize = 256;
-/// A turn is one to so many ports: the next one cannot be predicted exactly, and the range still lasts for thousands of
+/// A step is one to so many ports: the next one cannot be predicted exactly, and the range still lasts for thousands of
 /// connections.
 const LARGEST_STEP: u64 = 4;
 
@@ -19,8 +19,8 @@ impl PortCounters {
 
     /// The next one, as a distance from the begin of the range, for the peer that `place` belongs to.
     pub(crate) fn next(&mut self, place: u64, random: u64) -> u64 {
-        let turn = &mut self.0[place as usize % COUNTERS];
-        *turn = turn.wrapping_add((1 + random % LARGEST_STEP) as u32);
-        (place >> 32) + u64::from(*turn)
+        let counter = &mut self.0[place as usize % COUNTERS];
+        *counter = counter.wrapping_add((1 + random % LARGEST_STEP) as u32);
+        (place >> 32) + u64::from(*counter)
     }
 }

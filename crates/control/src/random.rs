@@ -33,7 +33,7 @@ impl Random {
         Random { key, count: 0 }
     }
 
-    /// What another host needs to make the same numbers.
+    /// State by which another host makes the same numbers.
     pub(crate) fn state(&self) -> ([u8; 16], u64) {
         (self.key, self.count)
     }
@@ -65,19 +65,19 @@ impl Random {
         Seq((now / 4000) as u32) + self.prf(Purpose::Isn, tuple) as u32
     }
 
-    /// What to add to the millisecond clock in the timestamps of a connection. The same for the same tuple, so that
+    /// Offset of the millisecond clock in the timestamps of a connection. The same for the same tuple, so that
     /// timestamps grow from one incarnation to the next (RFC 6191).
     // Meets RFC 7323: 5.4-b.
     pub(crate) fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.prf(Purpose::TimestampOffset, tuple) as u32
     }
 
-    /// Where connections to a peer begin among the ports (RFC 6056 section 3.3.4).
+    /// First port of connections to a peer (RFC 6056 section 3.3.4).
     pub(crate) fn port_place(&self, remote: Endpoint) -> u64 {
         self.prf(Purpose::Port, (remote.ip, remote.port))
     }
 
-    /// Stands for a cookie that came back.
+    /// Hash of a cookie that came back.
     pub(crate) fn used_cookies(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
         self.prf(Purpose::UsedCookies, (tuple, iss.0, irs.0))
     }

@@ -1,5 +1,5 @@
-//! Records of connections ([`Records`]) in this process' own memory: for simulations and tests, in which the next host
-//! is made in the process of the one that is gone.
+//! Records of connections ([`Records`]) in this process' own memory. They are for simulations and tests, in which the
+//! next host is made in the process of the one that is gone.
 use crate::journal::{ADDRESS_WORDS, RECORD_WORDS, Records};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ impl RecordsInMemory {
         RecordsInMemory(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); count as usize])))
     }
 
-    /// How many connections are in it.
+    /// Number of connections in it.
     pub fn used(&self) -> usize {
         self.with(|records| records.iter().filter(|record| record.0[0] != 0).count())
     }

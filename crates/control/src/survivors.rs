@@ -8,13 +8,13 @@ use engine::Nanos;
 use std::collections::BTreeMap;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
-/// How long programs have to come back.
+/// Time in which programs may reattach.
 pub(crate) const TIMEOUT: Nanos = 5000 * MILLISECOND;
 
 /// Where a connection's buffers lie: number of a region, and of a slot there.
 type Spot = (u64, u32);
 
-/// Those of a host, by region and slot.
+/// Surviving connections of a host, by region and slot.
 #[derive(Default)]
 pub(crate) struct Survivors {
     waiting: BTreeMap<Spot, (RecordNumber, Record)>,
@@ -58,7 +58,7 @@ impl Survivors {
         self.waiting.range((region, 0)..=(region, u32::MAX)).next().is_some()
     }
 
-    /// How many wait.
+    /// Number of waiting connections.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -34,7 +34,7 @@ pub(crate) struct Timers {
     handshakes: TimerQueue,
     time_waits: TimerQueue,
     others: Deadlines<Timer>,
-    /// None is due before this time: most rounds look no further.
+    /// None is due before this time: most rounds check no more.
     quiet_until: Nanos,
 }
 
@@ -64,7 +64,7 @@ impl Timers {
         self.others.cancel(timer);
     }
 
-    /// None is due, as far as is known without looking at them.
+    /// None is due, by the bound alone: no timer is read.
     #[inline]
     pub(crate) fn are_quiet(&self, now: Nanos) -> bool {
         now < self.quiet_until

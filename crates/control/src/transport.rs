@@ -59,8 +59,8 @@ const LOOPBACK: u8 = 127;
 const LOOPBACK_V6: [u8; 16] = std::net::Ipv6Addr::LOCALHOST.octets();
 
 /// Drops what comes from a network with a loopback address (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3). An
-/// engine that looks up addresses alone would take it for the host's own. Tagged frames do not bear the loopback link's
-/// hardware address.
+/// engine that finds flows by addresses alone would take it for the host's own. Tagged frames do not bear the loopback
+/// link's hardware address.
 fn drop_martians(rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) {
     let is_martian = |frame: &Frame| {
         let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default();
@@ -164,7 +164,7 @@ impl Transport for Tcp {
         !self.kept.is_empty()
             || !self.queues.commands.is_empty()
             || !self.queues.frames.refeed.is_empty()
-            || plane.contexts().owe_bells()
+            || plane.contexts().have_pending_bells()
             || self.queues.timers.next().is_some_and(|due| due <= now)
             || self.engine.has_work(now)
             || plane.contexts().iter().any(|(_, context)| context.has_work())
@@ -254,7 +254,7 @@ impl Tcp {
         let (held, this) = (self.plane.held_frames(), std::ptr::from_ref(&*frame));
         if let Some(recorder) = io.recorder.as_deref_mut().filter(|_| record) {
             recorder.keep(&frame);
-            // Where it is kept, it comes to the engine later: then it is known already.
+            // Where it is kept, it comes to the engine later: then the recorder has it already.
             frame.recorded = true;
         }
         let out = &mut self.queues.outbox(io.context(now));

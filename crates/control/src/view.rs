@@ -84,9 +84,9 @@ pub struct ArpView {
 pub struct DropView {
     /// Its name.
     pub reason: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub sentence: &'static str,
-    /// How often.
+    /// Its count.
     pub count: u64,
 }
 
@@ -117,7 +117,7 @@ impl Contexts {
         self.iter().map(view).collect()
     }
 
-    /// All that an application said of its descriptors, also of those that it has closed; none where it is not
+    /// All labels that an application gave its descriptors, also of those that it has closed; none where it is not
     /// attached.
     pub(crate) fn label_views(&self, pid: u32) -> Option<Vec<LabelView>> {
         let mut contexts = self.iter().map(|(_, context)| context);

@@ -3,7 +3,7 @@ mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
 use support::recording::{Recorded, Recording, Shared, header, parse, tcp_frame};
-use support::strangers::icmp_unreachable;
+use support::unknown_peers::icmp_unreachable;
 use support::*;
 use wire::Seq;
 use wire::tcp::{Flags, Header};
@@ -49,7 +49,7 @@ fn a_reset_carries_timestamps_where_they_were_agreed_on() {
     assert_eq!((stamp.value.wrapping_sub(opened.value), stamp.echo), (5, opened.echo));
 }
 
-/// A stranger that uses a limit up on a connection of its own learns nothing about others (CVE-2016-5696).
+/// An unknown peer that uses a limit up on a connection of its own learns nothing about others (CVE-2016-5696).
 // Checks RFC 5961: 7-a, 10-a.
 #[test]
 fn challenges_are_limited_for_each_connection() {

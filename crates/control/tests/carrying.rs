@@ -1,4 +1,4 @@
-//! What a program gets that a process runs by exec: what is named to the control plane, and nothing else.
+//! exec: the new program gets what was named to the control plane, and nothing else.
 mod support;
 
 use context::{Reply, Request, Slot, Unaccelerated};
@@ -82,22 +82,22 @@ fn what_is_not_carried_ends_with_the_old_program() {
 #[test]
 fn a_program_carries_only_what_it_has() {
     let mut net = flextoe_net();
-    let (mut app, mut stranger, mut client) = (net.attach(0), net.attach(0), net.attach(1));
+    let (mut app, mut other, mut client) = (net.attach(0), net.attach(0), net.attach(1));
     let binding = app.serve(&mut net, 80);
     let [slot, _] = two_connections(&mut net, &mut client, &mut app);
     let flow = Some((app.id, slot));
     let own = token(&mut app, &mut net);
-    let foreign = token(&mut stranger, &mut net);
+    let foreign = token(&mut other, &mut net);
     let no_such = Err(libc::EBADF as u16);
-    assert_eq!(carry(&mut stranger, &mut net, foreign, flow, 0), no_such, "another one's connection");
-    assert_eq!(carry(&mut stranger, &mut net, foreign, None, binding), no_such, "another one's address");
+    assert_eq!(carry(&mut other, &mut net, foreign, flow, 0), no_such, "another one's connection");
+    assert_eq!(carry(&mut other, &mut net, foreign, None, binding), no_such, "another one's address");
     assert_eq!(carry(&mut app, &mut net, foreign, flow, 0), no_such, "another one's token");
     assert_eq!(carry(&mut app, &mut net, 1, flow, 0), no_such, "no token");
     let passed = app.pass(&mut net, Some(slot), 0).unwrap();
     assert_eq!(carry(&mut app, &mut net, passed, None, binding), no_such, "what is passed is one thing");
-    // A stranger takes nothing back.
-    stranger.ask(Request::Withdraw { token: own });
+    // Another program takes nothing back.
+    other.ask(Request::Withdraw { token: own });
     net.settle();
     assert_eq!(carry(&mut app, &mut net, own, flow, 0), Ok(()));
-    net.end_all(vec![app, stranger, client]);
+    net.end_all(vec![app, other, client]);
 }

@@ -458,11 +458,11 @@ fn without_the_hosts_leave_there_is_none() {
 }
 
 #[test]
-fn without_cookies_where_both_sides_say_so() {
+fn without_cookies_where_both_sides_allow_it() {
     each(|make, v6| {
         let mut lab = Lab::new(make, v6, 4);
         let (tag, len) = lab.connect(EarlyData::WithoutCookie, b"hello");
-        assert_eq!((len, lab.opened(tag, 5).1), (5, 0), "the listener wants a cookie");
+        assert_eq!((len, lab.opened(tag, 5).1), (5, 0), "the listener requires a cookie");
         lab.net.settle();
         let served = lab.accept().unwrap();
         assert_eq!(lab.server.read(served), b"hello");

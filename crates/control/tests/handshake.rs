@@ -5,7 +5,7 @@ use context::{Reply, Request};
 use engine::DropReason;
 use std::collections::{BTreeMap, BTreeSet};
 use support::recording::{Recording, Shared, header, parse, tcp_frame};
-use support::strangers::icmp_unreachable;
+use support::unknown_peers::icmp_unreachable;
 use support::*;
 use wire::Seq;
 use wire::tcp::Flags;
@@ -29,7 +29,7 @@ fn with_features(configs: Vec<control::HostConfig>, features: engine::stream::Fe
 }
 
 /// Resolves the addresses of nodes 0 and 1: one packet waits for each, the others would be lost.
-fn know_each_other(net: &mut Net, client: &mut App) {
+fn resolve_addresses(net: &mut Net, client: &mut App) {
     let tag = client.connect(ip_of(1), 9, 0);
     net.settle();
     client.connected(tag).unwrap().unwrap_err();
@@ -64,7 +64,7 @@ fn a_handshake_makes_both_engines_agree() {
 // Checks RFC 9293: SHLD-8.
 // Checks RFC 3168: 6.1.1-b.
 #[test]
-fn ecn_is_used_where_both_want_it() {
+fn ecn_is_used_where_both_enable_it() {
     for (first, second) in [(true, true), (true, false), (false, true)] {
         let ecn = |at, ecn| control::HostConfig { ecn, ..config(at) };
         let (mut net, logs) = with(vec![ecn(0, first), ecn(1, second)]);
@@ -159,7 +159,7 @@ fn a_simultaneous_open_makes_one_connection() {
     let (mut a, mut b) = (net.attach(0), net.attach(1));
     let (bind_a, _) = a.bind(&mut net, 1000, false, false).unwrap();
     let (bind_b, _) = b.bind(&mut net, 2000, false, false).unwrap();
-    know_each_other(&mut net, &mut a);
+    resolve_addresses(&mut net, &mut a);
     let (tag_a, tag_b) = (a.connect(ip_of(1), 2000, bind_a), b.connect(ip_of(0), 1000, bind_b));
     net.settle();
     a.connected(tag_a).unwrap().unwrap();
@@ -238,7 +238,7 @@ fn the_backlog_is_a_limit() {
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
     server.listen(&mut net, binding, 2).unwrap();
-    know_each_other(&mut net, &mut client);
+    resolve_addresses(&mut net, &mut client);
     let mut tries = |net: &mut Net, count| {
         let tags: Vec<u32> = (0..count).map(|_| client.connect(ip_of(1), 80, 0)).collect();
         net.settle();
@@ -259,7 +259,7 @@ fn handshakes_that_end_together_do_not_overrun_the_backlog() {
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
     server.listen(&mut net, binding, 2).unwrap();
-    know_each_other(&mut net, &mut client);
+    resolve_addresses(&mut net, &mut client);
     for _ in 0..5 {
         client.connect(ip_of(1), 80, 0);
     }
@@ -269,16 +269,16 @@ fn handshakes_that_end_together_do_not_overrun_the_backlog() {
     net.end_all(vec![client, server]);
 }
 
-/// A program has no slot left, and connections of two of its listeners wait: a slot that comes free goes to one, the
+/// A program has no slot left, and connections of two of its listeners wait. A slot that comes free goes to one, the
 /// next one to the other, however many wait for the first.
 #[test]
-fn listeners_of_a_full_program_take_turns() {
+fn listeners_of_a_full_program_are_served_in_turn() {
     let small = |node| control::MemoryConfig { slots: if node == 1 { 2 } else { 64 }, ..config(node).memory };
     let host = |node| control::HostConfig { memory: small(node), ..config(node) };
     let (mut net, _) = with(vec![host(0), host(1)]);
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     let bindings = [server.serve(&mut net, 80), server.serve(&mut net, 81)];
-    know_each_other(&mut net, &mut client);
+    resolve_addresses(&mut net, &mut client);
     for port in [80, 80, 80, 80, 80, 80, 80, 80, 81, 81] {
         client.connect(ip_of(1), port, 0);
         net.settle();
@@ -299,7 +299,7 @@ fn listeners_of_a_full_program_take_turns() {
     net.end_all(vec![client, server]);
 }
 
-/// Ordinary clients that come all at once end their handshakes, however short the backlog is: no cookies are needed for
+/// Ordinary clients that come all at once end their handshakes, however short the backlog is. No cookies are needed for
 /// them, and none of what cookies forget is lost.
 #[test]
 fn a_storm_of_ordinary_clients_needs_no_cookies() {
@@ -311,7 +311,7 @@ fn a_storm_of_ordinary_clients_needs_no_cookies() {
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
     server.listen(&mut net, binding, 4).unwrap();
-    know_each_other(&mut net, &mut client);
+    resolve_addresses(&mut net, &mut client);
     server.arm(&mut net, binding, 400);
     let tags: Vec<u32> = (0..400).map(|_| client.connect(ip_of(1), 80, 0)).collect();
     net.settle();
@@ -320,13 +320,13 @@ fn a_storm_of_ordinary_clients_needs_no_cookies() {
     net.end_all(vec![client, server]);
 }
 
-/// The peer closes first and is in TIME-WAIT, where a SYN of the same millisecond is an old one: a port that was just
+/// The peer closes first and is in TIME-WAIT, where a SYN of the same millisecond is an old one. A port that was just
 /// used would cost its connection a second (RFC 6056 section 2.3).
 #[test]
 fn a_port_that_was_just_used_is_not_used_again_soon() {
     let (mut net, _) = two();
     let mut client = net.attach(0);
-    know_each_other(&mut net, &mut client);
+    resolve_addresses(&mut net, &mut client);
     let mut ports = BTreeSet::new();
     for before in 0..2000 {
         let tag = client.connect(ip_of(1), 9, 0);
@@ -343,7 +343,7 @@ fn a_port_that_was_just_used_is_not_used_again_soon() {
 }
 
 /// All ports of the range towards one peer: each connection gets another one, then nobody gets any, and one that comes
-/// free is found. What looking for it costs: `ports.rs`.
+/// free is found. What the search costs: `ports.rs`.
 #[test]
 fn every_port_of_the_range_is_found_and_no_other() {
     const PORTS: u16 = 2000;
@@ -358,7 +358,7 @@ fn every_port_of_the_range_is_found_and_no_other() {
     server.serve(&mut net, 80);
     let binding = server.serve(&mut net, 81);
     server.arm(&mut net, binding, 4000);
-    know_each_other(&mut net, &mut client);
+    resolve_addresses(&mut net, &mut client);
     let mut open = BTreeMap::new();
     for _ in 0..PORTS - 1 {
         let tag = client.connect(ip_of(1), 81, 0);
@@ -476,7 +476,7 @@ fn a_silent_attempt_fails_with_the_icmp_error() {
 
 // Checks RFC 8201: 4-c.
 #[test]
-fn path_mtu_discovery_believes_only_what_is_in_flight() {
+fn path_mtu_discovery_accepts_only_what_is_in_flight() {
     let (mut net, logs) = two();
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
@@ -538,8 +538,8 @@ fn invalid_addresses_are_refused() {
     net.end_all(vec![client, server]);
 }
 
-/// An IPv6 neighbour solicitation, which the kernel sends on a TAP device: the host is none of its group, and
-/// no network card would have passed it on. The same frame to the host itself is dropped.
+/// An IPv6 neighbour solicitation, which the kernel sends on a TAP device. The host is none of its group, and no
+/// network card would have passed it on. The same frame to the host itself is dropped.
 #[test]
 fn frames_to_groups_of_another_protocol_are_no_drops() {
     let (mut net, _) = two();
@@ -560,7 +560,7 @@ fn frames_to_groups_of_another_protocol_are_no_drops() {
 
 // Checks RFC 9293: MUST-55, MUST-56.
 #[test]
-fn what_icmp_says_of_an_open_connection_does_not_end_it() {
+fn icmp_about_an_open_connection_does_not_end_it() {
     let (mut net, logs) = two();
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);

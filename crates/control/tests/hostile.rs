@@ -155,8 +155,8 @@ proptest! {
         pair.end();
     }
 
-    /// Segments with right checksums, from an address of its own or the client's, to the listener, the open connection,
-    /// one that is being closed, or nobody. Blind ones may by chance be right and end the connection; they must not do
+    /// Segments with right checksums, from its own or the client's address, to the listener, the open connection, one
+    /// that is being closed, or nobody. Blind ones may by chance be right and end the connection; they must not do
     /// more.
     #[test]
     fn segments_of_any_kind(segments in prop::collection::vec(any_segment(), 1..60), closed in 0..3usize) {
@@ -231,7 +231,7 @@ fn a_syn_flood_is_answered_with_cookies() {
     assert_eq!(neighbours.len(), 1, "nobody is asked for addresses that a flood makes up: {neighbours:?}");
     assert!(pair.net.drops(1, engine::DropReason::SynCookie) > 4800);
     pair.check();
-    // The other side of a flood: one more client, while all handshakes that are remembered are strangers'.
+    // The other side of a flood: one more client, while all remembered handshakes are the flood's.
     let tag = pair.client.connect(ip_of(1), 80, 0);
     pair.net.settle();
     let (first, second) = (pair.client.connected(tag).unwrap().unwrap(), pair.server.accepted().unwrap());
@@ -270,7 +270,7 @@ fn made_up_cookies_open_nothing() {
     }
     pair.net.settle();
     assert_eq!(pair.net.states(1).len(), open);
-    // One of thousands looks like a cookie of which the first segment is missing: it is not answered.
+    // One of thousands passes for a cookie of which the first segment is missing: it is not answered.
     let (refused, ignored) =
         (pair.net.drops(1, engine::DropReason::NoFlow), pair.net.drops(1, engine::DropReason::NotAccepted));
     assert_eq!(refused + ignored, 3000);
@@ -280,7 +280,7 @@ fn made_up_cookies_open_nothing() {
 }
 
 #[test]
-fn answers_to_strangers_have_a_budget() {
+fn answers_to_unknown_peers_have_a_budget() {
     let mut pair = pair();
     for port in 0..12_000u16 {
         let segment = header(1000 + port, 4444, Seq(1), Seq(1), Flags::ACK);
@@ -294,8 +294,8 @@ fn answers_to_strangers_have_a_budget() {
     pair.end();
 }
 
-/// A client by hand, whose own host does not have its connection: its SYN, number 99 from port 4000, comes in the
-/// midst of a flood. Returns the cookie that it got.
+/// A client by hand, whose own host does not have its connection. Its SYN, number 99 from port 4000, comes in the midst
+/// of a flood. Returns the cookie that it got.
 fn cookie_for_a_client_by_hand(pair: &mut Pair) -> Seq {
     flood(pair, 0..500);
     pair.net.settle();

@@ -1,5 +1,5 @@
-//! Connections over IPv6 with the FlexTOE and the Laminar engine, and what a host says to its neighbours (RFC 4861) and
-//! to strangers (RFC 4443), seen from the wire.
+//! Connections over IPv6 with the FlexTOE and the Laminar engine. Also what a host sends to its neighbours (RFC 4861)
+//! and to unknown peers (RFC 4443), seen from the wire.
 mod support;
 
 use context::{Request, Slot};
@@ -33,7 +33,7 @@ fn v6_net(mapping: Mapping) -> Net {
     after_reports(Net::new(vec![v6_config(0), v6_config(1)], engine))
 }
 
-/// The hosts have said to which groups they belong.
+/// The hosts have reported their groups.
 fn after_reports(mut net: Net) -> Net {
     net.run_for(2 * SECOND);
     net.seen.clear();
@@ -122,7 +122,7 @@ fn bytes_go_both_ways_through_loss_and_all_of_it_is_ipv6() {
 }
 
 #[test]
-fn a_listener_of_any_address_takes_what_it_says() {
+fn a_listener_of_any_address_takes_its_families() {
     let refused = Err(libc::ECONNREFUSED as u16);
     for dual_stack in [false, true] {
         let mut net = v6_net(Mapping::default());
@@ -185,13 +185,13 @@ fn a_host_has_its_own_loopback_without_an_address_of_ipv6() {
 fn programs_of_another_namespace_have_no_loopback_here() {
     let mut net = flextoe_net();
     let mut server = net.attach(0);
-    let stranger = Application { pid: 7, uid: 0, gid: 0, command: "stranger".into(), loopback: false };
-    let mut stranger = net.attach_application(0, stranger, None).unwrap();
+    let other = Application { pid: 7, uid: 0, gid: 0, command: "other".into(), loopback: false };
+    let mut other = net.attach_application(0, other, None).unwrap();
     let binding = listen(&mut net, &mut server, true);
     server.ask(Request::Loopback { binding });
     net.settle();
-    assert_eq!(connect(&mut net, &mut stranger, LOOPBACK), Err(libc::ENETUNREACH as u16));
-    net.end_all(vec![server, stranger]);
+    assert_eq!(connect(&mut net, &mut other, LOOPBACK), Err(libc::ENETUNREACH as u16));
+    net.end_all(vec![server, other]);
 }
 
 /// RFC 4861 section 7.2.3.
@@ -235,7 +235,7 @@ fn an_address_that_somebody_tries_to_take_is_defended() {
 fn what_is_no_neighbours_message_changes_nothing() {
     let mut net = v6_net(Mapping::default());
     let own = v6_of(0).solicited_node();
-    let said = |target: IpAddress, mac| {
+    let advertised = |target: IpAddress, mac| {
         let (target, solicited, replaces) = (target.to_bits().into(), true, true);
         Message::Advertisement { target, mac: Some(mac), solicited, replaces }
     };
@@ -245,15 +245,15 @@ fn what_is_no_neighbours_message_changes_nothing() {
         (icmp((v6_of(1), own), 254, asked(v6_of(0)), &[]), true),
         // From this host's address, or with its hardware address.
         (icmp((v6_of(0), own), NEIGHBOUR_HOPS, asked(v6_of(0)), &[]), false),
-        (icmp((v6_of(1), v6_of(0)), NEIGHBOUR_HOPS, said(v6_of(1), mac_of(0)), &[]), true),
-        (icmp((v6_of(1), v6_of(0)), NEIGHBOUR_HOPS, said(v6_of(0), mac_of(1)), &[]), true),
+        (icmp((v6_of(1), v6_of(0)), NEIGHBOUR_HOPS, advertised(v6_of(1), mac_of(0)), &[]), true),
+        (icmp((v6_of(1), v6_of(0)), NEIGHBOUR_HOPS, advertised(v6_of(0), mac_of(1)), &[]), true),
         // Who has no address names no hardware address.
         (icmp((ANY, own), NEIGHBOUR_HOPS, asked(v6_of(0)), &[]), true),
         // For another host in the same group, and for a group that this host is not in.
         (icmp((v6_of(1), own), NEIGHBOUR_HOPS, asked("2001:db8:9::1".parse().unwrap()), &[]), false),
         (icmp((v6_of(1), v6_of(7).solicited_node()), NEIGHBOUR_HOPS, asked(v6_of(7)), &[]), false),
         // An answer to no question.
-        (icmp((v6_of(1), v6_of(0)), NEIGHBOUR_HOPS, said(v6_of(1), mac_of(1)), &[]), false),
+        (icmp((v6_of(1), v6_of(0)), NEIGHBOUR_HOPS, advertised(v6_of(1), mac_of(1)), &[]), false),
     ] {
         let before = net.drops(0, DropReason::Icmp);
         net.inject(0, &frame);
@@ -267,22 +267,22 @@ fn what_is_no_neighbours_message_changes_nothing() {
 /// RFC 4861 section 7.2.5.
 // Checks RFC 4861: 7.2.5-a.
 #[test]
-fn a_neighbour_that_moves_is_followed_where_it_says_so() {
+fn a_neighbour_that_moves_is_followed_on_override() {
     let mut net = v6_net(Mapping::default());
     net.inject(0, &ask(v6_of(0), v6_of(1), v6_of(0).solicited_node()));
     net.settle();
     let elsewhere = wire::Mac([2, 9, 9, 9, 9, 9]);
     for (replaces, expected) in [(false, mac_of(1)), (true, elsewhere)] {
         let (target, mac, solicited) = (v6_of(1).to_bits().into(), Some(elsewhere), false);
-        let said = Message::Advertisement { target, mac, solicited, replaces };
-        net.inject(0, &icmp((v6_of(1), "ff02::1".parse().unwrap()), NEIGHBOUR_HOPS, said, &[]));
+        let advertised = Message::Advertisement { target, mac, solicited, replaces };
+        net.inject(0, &icmp((v6_of(1), "ff02::1".parse().unwrap()), NEIGHBOUR_HOPS, advertised, &[]));
         net.settle();
         assert_eq!(net.nodes[0].host.net().neighbours(), [(v6_of(1), Some(expected))]);
     }
 }
 
-/// Groups in the reports that a host sent since the last time (RFC 3810), with the kind of their records; 0 where the
-/// report is one of the first version.
+/// Groups in the reports that a host sent since the last time (RFC 3810), with the kind of their records. The kind is 0
+/// where the report is one of the first version.
 fn reported(net: &mut Net) -> Vec<(u8, IpAddress)> {
     let frames = std::mem::take(&mut net.seen).into_iter().map(|(_, frame)| frame);
     let reports = frames.flat_map(|frame| {
@@ -309,7 +309,7 @@ fn reported(net: &mut Net) -> Vec<(u8, IpAddress)> {
 
 /// RFC 3810 section 6.1: twice at the beginning. Section 6.2: when it is asked, in time, by a station of the link.
 #[test]
-fn a_host_says_to_which_groups_it_belongs() {
+fn a_host_reports_its_groups() {
     // That of the address is that of the link-local one, too, with these hardware addresses.
     let own = |node| v6_of(node).solicited_node();
     assert_eq!(own(0), link_local_of(0).solicited_node().in_zone(0));
@@ -404,7 +404,7 @@ fn echo_is_answered_with_the_same_data() {
 /// RFC 4443 sections 3.1 and 3.4.
 // Checks RFC 4443: 3.1-a, 3.4-a, 2.4-a, 2.4-c.
 #[test]
-fn other_protocols_are_told_that_nobody_is_there() {
+fn other_protocols_get_an_icmp_error() {
     let mut net = met();
     let (port, protocol) = (
         Message::Unreachable { code: icmpv6::PORT_UNREACHABLE },
@@ -426,7 +426,7 @@ fn other_protocols_are_told_that_nobody_is_there() {
     }
 }
 
-/// RFC 8201: what a router says of a packet that it could not pass on; never below what every link carries.
+/// RFC 8201: what a router reports of a packet that it could not pass on; never below what every link carries.
 // Checks RFC 8201: 4-a, 4-b.
 // Checks RFC 4443: 2.4-d.
 #[test]
@@ -453,7 +453,7 @@ fn longest_segments(mut net: Net) {
         let sent = net.seen.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| frame.len());
         assert!(sent.clone().any(|len| len == 14 + longest));
     }
-    // Somebody who cannot know what was sent is not believed.
+    // An error whose sender cannot have seen the packet is dropped.
     let before = net.drops(0, DropReason::Icmp);
     let forged = packet((v6_of(0), v6_of(1)), ipv4::TCP, 64, &[9; 20]);
     net.inject(0, &icmp((v6_of(9), v6_of(0)), 64, Message::TooBig { mtu: 1280 }, &forged[14..]));

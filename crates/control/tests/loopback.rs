@@ -44,8 +44,8 @@ fn connect(net: &mut Net, app: &mut App, ip: Ipv4Addr, binding: u32) -> Result<S
 }
 
 /// A program of another network namespace, which has another loopback.
-fn stranger(net: &mut Net) -> App {
-    let application = Application { pid: 7, uid: 0, gid: 0, command: "stranger".into(), loopback: false };
+fn other_application(net: &mut Net) -> App {
+    let application = Application { pid: 7, uid: 0, gid: 0, command: "other".into(), loopback: false };
     net.attach_application(0, application, None).unwrap()
 }
 
@@ -145,7 +145,7 @@ fn addresses_of_both_ends_are_loopback_or_none_is() {
 #[test]
 fn a_program_of_another_network_namespace_has_no_part_in_it() {
     let mut net = flextoe_net();
-    let (mut server, mut elsewhere) = (net.attach(0), stranger(&mut net));
+    let (mut server, mut elsewhere) = (net.attach(0), other_application(&mut net));
     let binding = listen(&mut net, &mut server, Ipv4Addr::UNSPECIFIED);
     serve(&mut net, &mut server, binding);
     assert_eq!(connect(&mut net, &mut elsewhere, HERE, 0), Err(UNREACHABLE));

@@ -2,7 +2,7 @@
 mod support;
 
 use support::recording::Recording;
-use support::strangers::ip_frame;
+use support::unknown_peers::ip_frame;
 use support::*;
 use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
 
@@ -42,7 +42,7 @@ fn requests_for_the_own_address_are_answered_and_learned_from() {
 }
 
 #[test]
-fn nobody_takes_the_own_address_and_strangers_are_not_learned() {
+fn nobody_takes_the_own_address_or_is_learned_unasked() {
     let mut net = one();
     let conflict = arp::Packet { sender_ip: ip_of(0), ..from_peer(arp::Operation::Reply, 0) };
     net.inject(0, &arp_frame(conflict, Mac::BROADCAST));
@@ -90,7 +90,7 @@ fn echo_is_answered_with_the_same_data() {
 }
 
 #[test]
-fn other_protocols_are_told_that_nobody_is_there() {
+fn other_protocols_get_an_icmp_error() {
     let mut net = one();
     net.inject(0, &arp_frame(from_peer(arp::Operation::Request, 0), Mac::BROADCAST));
     net.settle();

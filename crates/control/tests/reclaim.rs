@@ -1,4 +1,4 @@
-//! Connections that rest: the memory of their receive buffers goes back to the system (docs/MEMORY.md).
+//! Idle reclaim: the memory of quiet connections' receive buffers goes back to the system (docs/MEMORY.md).
 mod support;
 
 use context::Slot;
@@ -81,7 +81,7 @@ fn only_a_drained_connection_is_reclaimed() {
     end(net, a, b);
 }
 
-/// A request to rest, and at the same moment: bytes from the peer, a close, both.
+/// A request for reclaim, and at the same moment: bytes from the peer, a close, both.
 #[test]
 fn what_happens_while_a_connection_rests_is_not_lost() {
     for (bytes, close) in [(true, false), (false, true), (true, true)] {

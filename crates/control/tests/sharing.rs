@@ -382,7 +382,7 @@ fn a_passed_socket_is_adopted_once_by_its_token() {
     let binding = sender.serve(&mut net, 80);
     let (slot, _) = connect(&mut net, &mut client, &mut sender, 80);
     let (connection, listener) = (sender.pass(&mut net, Some(slot), 0), sender.pass(&mut net, None, binding));
-    let (mut receiver, mut stranger) = (net.attach(0), net.attach_as(0, 1234, None).unwrap());
+    let (mut receiver, mut other) = (net.attach(0), net.attach_as(0, 1234, None).unwrap());
     assert!(net.attach_as(0, 0, Some(connection.unwrap())).is_err(), "it is no fork's token");
     // The sender ends: what is under way stays.
     net.nodes[0].host.use_base(net.now, |tcp, context| tcp.detach(context, sender.id));
@@ -390,20 +390,20 @@ fn a_passed_socket_is_adopted_once_by_its_token() {
     assert_eq!(net.states(0), ["ESTABLISHED"]);
     let home = Some((sender.id.0, slot));
     let region = |net: &Net, asks: &App| net.nodes[0].host.base().region_for(asks.id, sender.id).is_ok();
-    assert_eq!(stranger.adopt(&mut net, connection.unwrap()), Err(libc::EPERM as u16));
-    assert!(!region(&net, &stranger) && !region(&net, &receiver), "nobody has a share of the connection");
+    assert_eq!(other.adopt(&mut net, connection.unwrap()), Err(libc::EPERM as u16));
+    assert!(!region(&net, &other) && !region(&net, &receiver), "nobody has a share of the connection");
     assert_eq!(receiver.adopt(&mut net, connection.unwrap()), Ok((home, 0)));
-    assert_eq!(stranger.adopt(&mut net, listener.unwrap()), Ok((None, binding)));
+    assert_eq!(other.adopt(&mut net, listener.unwrap()), Ok((None, binding)));
     assert_eq!(receiver.adopt(&mut net, listener.unwrap()), Err(libc::EBADF as u16), "once");
-    assert!(!region(&net, &stranger) && region(&net, &receiver), "a listener has no buffers");
+    assert!(!region(&net, &other) && region(&net, &receiver), "a listener has no buffers");
     receiver.claim(&mut net, sender.id, slot).unwrap();
-    stranger.arm(&mut net, binding, 4);
-    connect(&mut net, &mut client, &mut stranger, 80);
-    net.end_all(vec![receiver, stranger, client]);
+    other.arm(&mut net, binding, 4);
+    connect(&mut net, &mut client, &mut other, 80);
+    net.end_all(vec![receiver, other, client]);
 }
 
 #[test]
-fn what_is_passed_and_not_adopted_is_let_go_and_said() {
+fn what_is_passed_and_not_adopted_is_freed_and_reported() {
     let limits = LimitConfig { passes_per_application: 2, ..LimitConfig::default() };
     let (mut net, _) = with(HostConfig { limits, ..config(0) });
     let mut sender = net.attach(0);
@@ -539,12 +539,12 @@ fn a_reset_that_acknowledges_the_fin_ends_all() {
 
 // Checks RFC 9293: MUST-12.
 #[test]
-fn a_reset_is_told_and_the_slot_lives_until_it_is_closed() {
+fn a_reset_is_reported_and_the_slot_lives_until_closed() {
     let (mut net, logs) = with(config(0));
     let (mut server, mut client) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
     let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
-    logs[0].lock().unwrap().say.push(Event::Transport(stream::Event::Reset(FlowId(0))));
+    logs[0].lock().unwrap().events.push(Event::Transport(stream::Event::Reset(FlowId(0))));
     net.settle();
     assert_eq!(server.error(), Some((slot, libc::ECONNRESET as u16)));
     assert_eq!((net.states(0), server.freed()), (vec!["CLOSED"], None));

@@ -300,7 +300,7 @@ fn forge(lab: &mut Lab, seq: Seq, flags: Flags, wait: Nanos) {
 }
 
 #[test]
-fn strangers_cannot_end_a_splice() {
+fn unknown_peers_cannot_end_a_splice() {
     let mut lab = Lab::new();
     assert_eq!(lab.splice(), Ok(()));
     lab.exchange(10_000);
@@ -316,7 +316,7 @@ fn strangers_cannot_end_a_splice() {
     let handed = lab.figure("passed_by_control_plane");
     // Near enough to be passed on: the server does not accept it, and the client goes on.
     forge(&mut lab, tcp.seq + 10_000 + 2000, Flags::RST, MS);
-    assert_eq!(lab.over().unwrap().1, libc::ECONNRESET as u16, "the proxy, which is not in the path, is told");
+    assert_eq!(lab.over().unwrap().1, libc::ECONNRESET as u16, "the proxy, which is not in the path, gets the error");
     lab.exchange(100_000);
     assert_eq!(lab.figure("passed_by_control_plane"), handed + 3, "forged, challenged, gone on");
     let (_, tcp) = last_from(&lab.net, CLIENT);

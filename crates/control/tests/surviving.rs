@@ -1,5 +1,5 @@
 //! A host is killed in the middle of everything, and the next one goes on with the connections of the programs that
-//! come back: not a byte is lost, in either direction (docs/RESTART.md).
+//! come back. Not a byte is lost, in either direction (docs/RESTART.md).
 mod support;
 
 use context::{AppEnd, Request, Slot, begin_anew, daemon_ends};
@@ -104,7 +104,7 @@ impl Two {
     }
 
     /// The host of a node is gone, at whatever moment this is, and another one takes its place with nothing but what
-    /// its records say.
+    /// its records have.
     fn kill(&mut self, node: usize) {
         let config = v6_config(node);
         let engine = (self.make)(&config);
@@ -242,7 +242,7 @@ fn a_silent_peer_of_what_is_forgotten_is_reset() {
     }
 }
 
-/// A slot is used again of which nobody has brought the connection back, and the host is killed once more: what is in
+/// A slot is used again of which nobody has brought the connection back, and the host is killed once more. What is in
 /// the slot goes on with its own peer, not with the one that was there before.
 #[test]
 fn a_slot_that_is_used_again_is_that_of_its_last_connection() {
@@ -278,7 +278,7 @@ fn nobody_takes_over_before_programs_are_back() {
     }
 }
 
-/// A daemon that ends in order says so to its programs, which wait for no other one then.
+/// A daemon that ends in order reports it to its programs, which wait for no other one then.
 #[test]
 fn nobody_waits_for_more_after_an_end_in_order() {
     let mut two = joined(flextoe);
@@ -293,7 +293,7 @@ fn nobody_waits_for_more_after_an_end_in_order() {
 
 /// Nobody gets a connection without its region, or with positions that it cannot have.
 #[test]
-fn what_a_program_says_is_checked() {
+fn what_a_program_reports_is_checked() {
     let mut two = joined(flextoe);
     two.kill(1);
     let other = two.net.attach(1);

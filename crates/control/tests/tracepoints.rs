@@ -7,7 +7,7 @@ use flextoe::{FlexToe, Mapping};
 use port::FramePool;
 use std::sync::Arc;
 use support::sockets::Sockets;
-use support::strangers::icmp_unreachable;
+use support::unknown_peers::icmp_unreachable;
 use support::*;
 use trace::{Point, PointSet, Traces};
 

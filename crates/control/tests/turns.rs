@@ -72,7 +72,7 @@ fn unaccepted_connections_go_to_another_process() {
     assert!(!family.parent.end.accept(slot), "it cannot be accepted there any more");
     assert!(family.child.accepted().is_some());
     family.connect();
-    assert!(family.child.accepted().is_some(), "the parent missed its turn a moment ago");
+    assert!(family.child.accepted().is_some(), "the parent let its offer expire a moment ago");
     // Later, the parent may have changed its ways, and it has fewer connections.
     family.net.run_for(SECOND);
     family.connect();
@@ -114,7 +114,7 @@ fn an_accepting_process_gets_what_waits_at_an_idle_one() {
     let slot = family.parent.offered().expect("the parent comes first");
     assert!(family.child_takes().is_some());
     assert_eq!((family.parent.taken_back(), family.child_takes()), (Some(slot), None));
-    // A parent that accepts itself has its turn.
+    // A parent that accepts itself comes first again.
     family.net.run_for(SECOND);
     family.connect();
     assert!(family.parent.accepted().is_some());
@@ -133,7 +133,7 @@ fn a_connection_that_ended_while_it_waited_is_nobodys() {
     let slot = family.parent.offered().expect("the parent comes first");
     let flow = *family.log.lock().unwrap().installed.keys().next().expect("it is there");
     let reset = engine::Event::Transport(engine::stream::Event::Reset(flow));
-    family.log.lock().unwrap().say.push(reset);
+    family.log.lock().unwrap().events.push(reset);
     family.net.run_for(SECOND);
     assert_eq!((family.parent.taken_back(), family.child.offered(), family.moved()), (Some(slot), None, 0));
     assert!(family.net.states(0).is_empty());

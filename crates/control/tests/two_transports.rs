@@ -41,9 +41,9 @@ fn tcp_and_datagrams_share_an_address_and_a_port() {
     let first = a.connected(tag).expect("it is connected").expect("nobody refuses");
     let second = b.accepted().expect("it is accepted");
     let (first, second) = (of_a.open(&a, first), of_b.open(&b, second));
-    for turn in 0..10_u8 {
-        client.send(ip_of(1), PORT, &[turn; 900]);
-        let bytes = [turn; 3000];
+    for round in 0..10_u8 {
+        client.send(ip_of(1), PORT, &[round; 900]);
+        let bytes = [round; 3000];
         assert_eq!(of_a.write(&mut a, first, &bytes), 3000);
         net.run_for(10 * MS);
         assert_eq!(of_b.read(&mut b, second), bytes);
@@ -51,10 +51,10 @@ fn tcp_and_datagrams_share_an_address_and_a_port() {
     let answers = client.take();
     assert_eq!((answers.len(), server.take().len()), (11, 11));
     assert_eq!(answers[0].2, b"during the handshake");
-    for (turn, (from, port, payload)) in answers[1..].iter().enumerate() {
-        assert_eq!((*from, *port, payload.as_slice()), (ip_of(1), PORT, [turn as u8; 900].as_slice()));
+    for (round, (from, port, payload)) in answers[1..].iter().enumerate() {
+        assert_eq!((*from, *port, payload.as_slice()), (ip_of(1), PORT, [round as u8; 900].as_slice()));
     }
-    assert_eq!(net.nodes[0].host.net().neighbours().len(), 1, "both know it by one question");
+    assert_eq!(net.nodes[0].host.net().neighbours().len(), 1, "both use the answer to one request");
     assert_eq!((net.drops(1, DropReason::Protocol), net.drops(1, DropReason::NoFlow)), (0, 0));
 }
 
@@ -77,7 +77,7 @@ fn a_transport_with_something_to_do_keeps_the_host_awake() {
     assert!(net.nodes[0].host.has_work(net.now));
 }
 
-/// Claims what a test says, and does nothing.
+/// Claims what a test sets, and does nothing.
 struct Greedy(Claim);
 
 impl Transport for Greedy {

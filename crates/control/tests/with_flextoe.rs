@@ -65,8 +65,8 @@ fn a_closed_window_opens_again() {
     written += a.write(first, &bytes[written..]);
     net.run_for(5 * SECOND);
     // A SYN advertises at most 65,535 bytes. The one byte more is too small a step to advertise (RFC 9293 section
-    // 3.8.6.2.2), and later segments advertise an even number of bytes: their window has a scale of one.
-    assert_eq!(written, 65_536 + 65_534, "a transmit buffer full, and all of the window that was told");
+    // 3.8.6.2.2). Later segments advertise an even number of bytes: their window has a scale of one.
+    assert_eq!(written, 65_536 + 65_534, "a transmit buffer full, and all of the advertised window");
     // The update that opens the window is lost: only a probe can find out.
     net.filter = Box::new(|from, _| from != 1);
     let mut got = b.read(second);
@@ -316,8 +316,8 @@ fn keepalive_finds_a_peer_that_vanished() {
     end(net, a, b);
 }
 
-/// Requests of two programs come in any order: a parent may have said where it stood before its child read on, and be
-/// received last.
+/// Requests of two programs come in any order: a parent may have reported where it stood before its child read on, and
+/// be received last.
 #[test]
 fn reads_of_one_share_hold_when_the_last_one_closes() {
     let (mut net, mut a, first, mut b, second) = pair();

@@ -66,7 +66,7 @@ impl Reader {
     }
 
     /// Records that can be read, and the connections whose end was reported.
-    fn look(&mut self) -> (u32, Vec<Slot>) {
+    fn take_completions(&mut self) -> (u32, Vec<Slot>) {
         let mut ended = Vec::new();
         while let Some(words) = self.app.end.completions.pop().unwrap() {
             let completion = Completion::from_words(words);
@@ -136,7 +136,7 @@ fn what_cannot_be_a_log_is_refused() {
 }
 
 #[test]
-fn a_host_without_logs_says_so() {
+fn a_host_without_logs_refuses_them() {
     let mut net = net(0);
     let mut reader = Reader::new(&mut net);
     assert_eq!(reader.open(&mut net, SHAPE), Err(libc::EOPNOTSUPP));
@@ -180,12 +180,12 @@ fn records_of_several_connections_and_no_more_than_have_room() {
             net.run_for(5 * MS);
         }
     }
-    assert_eq!(reader.look().0, 40);
+    assert_eq!(reader.take_completions().0, 40);
     for index in 0..40 {
-        let (said, bytes) = reader.record(index);
+        let (written, bytes) = reader.record(index);
         let (number, round) = (index % 4, index / 4);
         let wanted = LogRecord { mark: pairs[number as usize].1.index as u64, number: round as u64, hole: false };
-        assert_eq!((said, bytes), (wanted, vec![(10 * number + round) as u8; 64]), "record {index}");
+        assert_eq!((written, bytes), (wanted, vec![(10 * number + round) as u8; 64]), "record {index}");
     }
     // One leaves; when its records are given back, there is room for the fifth.
     reader.close(&mut net, pairs[1].1);
@@ -209,14 +209,14 @@ fn connections_end_as_others_do() {
     reader.close(&mut net, slot);
     net.run_for(10 * MS);
     assert!(from.1.at_end(&mut from.0, mine));
-    assert_eq!(reader.look().0, 2, "a record and a hole");
+    assert_eq!(reader.take_completions().0, 2, "a record and a hole");
     assert!(!reader.record(0).0.hole && reader.record(1).0.hole);
     let (mine, slot) = connect(&mut net, &mut from, &mut reader);
     reader.join(&mut net, slot, 0).unwrap();
     from.1.write(&mut from.0, mine, &[2; 64]);
     from.1.close(&mut net, &mut from.0, mine);
     net.run_for(10 * MS);
-    assert_eq!(reader.look(), (3, vec![slot]));
+    assert_eq!(reader.take_completions(), (3, vec![slot]));
     net.end_all(vec![reader.app, from.0]);
 }
 
@@ -279,13 +279,13 @@ impl Streams {
             let bytes: Vec<u8> = (*written..*written + len).map(|at| byte(number, at)).collect();
             *written += self.from.1.write(&mut self.from.0, *mine, &bytes);
         }
-        let ready = self.reader.look().0;
+        let ready = self.reader.take_completions().0;
         for index in self.read..ready {
-            let (said, bytes) = self.reader.record(index);
-            let writer = self.writers.iter().position(|(_, slot, _)| u64::from(slot.index) == said.mark).unwrap();
+            let (written, bytes) = self.reader.record(index);
+            let writer = self.writers.iter().position(|(_, slot, _)| u64::from(slot.index) == written.mark).unwrap();
             let number = self.next[writer];
             self.next[writer] += 1;
-            assert_eq!((said.number, said.hole), (number as u64, false), "record {index} of {writer}");
+            assert_eq!((written.number, written.hole), (number as u64, false), "record {index} of {writer}");
             let wanted: Vec<u8> = (number * 64..number * 64 + 64).map(|at| byte(writer, at)).collect();
             assert_eq!(bytes, wanted, "record {index}, {number} of {writer}");
         }
@@ -324,7 +324,7 @@ impl Streams {
     }
 }
 
-/// Every so many rounds the reader's host is taken over, or stopped and let go on: each record is in the log once,
+/// Every so many rounds the reader's host is taken over, or stopped and let go on. Each record is in the log once,
 /// whole, and in its writer's order.
 #[test]
 fn records_go_on_over_takeovers() {
@@ -381,7 +381,7 @@ fn connections_end_after_a_takeover_as_others_do() {
     stop(&mut net, 1);
     take_over(&mut net, 1, engine);
     net.run_for(10 * MS);
-    assert_eq!(reader.look().0, 3, "a record, a hole, a record; half a one");
+    assert_eq!(reader.take_completions().0, 3, "a record, a hole, a record; half a one");
     assert_eq!(reader.join(&mut net, pairs[1].1, 0), Err(libc::EALREADY));
     assert_eq!(reader.open(&mut net, SHAPE), Err(libc::EEXIST));
     assert_eq!(reader.join(&mut net, pairs[4].1, 0), Err(libc::ENOBUFS), "two records of the first are in the log");
@@ -391,11 +391,15 @@ fn connections_end_after_a_takeover_as_others_do() {
     // The rest of the second one's half record.
     from.1.write(&mut from.0, pairs[1].0, &[7; 28]);
     net.run_for(10 * MS);
-    assert_eq!(reader.look().0, 5);
+    assert_eq!(reader.take_completions().0, 5);
     let holes: Vec<bool> = (0..5).map(|index| reader.record(index).0.hole).collect();
     assert_eq!(holes, [false, true, false, false, false]);
     from.1.close(&mut net, &mut from.0, pairs[2].0);
     net.run_for(10 * MS);
-    assert_eq!(reader.look(), (7, vec![pairs[2].1]), "its half record is a hole; the last one's half waits");
+    assert_eq!(
+        reader.take_completions(),
+        (7, vec![pairs[2].1]),
+        "its half record is a hole; the last one's half waits"
+    );
     net.end_all(vec![reader.app, from.0]);
 }

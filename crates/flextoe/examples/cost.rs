@@ -1,4 +1,4 @@
-//! What a segment costs: requests and responses between two engines on one thread, frames handed over directly.
+//! Cost of a segment: requests and responses between two engines on one thread, frames handed over directly.
 //!
 //! ```text
 //! cargo run --release -p flextoe --example cost [connections] [payload bytes] [rounds]
@@ -6,8 +6,8 @@
 //! cargo run --release -p flextoe --example cost null|vlan|capture [paths] [connections] [payload bytes] [rounds]
 //! ```
 //!
-//! With `null` or `vlan`, the server runs a module on received frames: one that does nothing, or one that takes the
-//! VLAN tag out that all frames to it have then. With `capture`, all its frames are captured, whole, and thrown away.
+//! With `null` or `vlan`, the server runs a module on received frames. It does nothing, or takes the VLAN tag out that
+//! all frames to it have then. With `capture`, all its frames are captured, whole, and thrown away.
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
 //! `valgrind --tool=callgrind` with few rounds. With `paths`, each path of a segment is a round of its own, in a
@@ -62,7 +62,7 @@ struct Host {
 impl Host {
     fn new(first: bool, connections: u32) -> Host {
         let slots = connections.next_power_of_two();
-        // All connections may say something in one round.
+        // All connections may send a message in one round.
         let (data_entries, bytes) = (slots.max(4096), buffer());
         let geometry = Geometry {
             slots,
@@ -159,7 +159,7 @@ impl Host {
         }
     }
 
-    /// Sends a message on a connection and says that all up to `read` was read.
+    /// Sends a message on a connection and reports that all up to `read` was read.
     fn send(&mut self, index: u32, message: &[u8], read: u32) {
         let at = index as usize;
         self.buffers[at].1.write(self.written[at], message);
@@ -185,7 +185,7 @@ impl Host {
         answered
     }
 
-    /// Takes all completions and says that everything was read.
+    /// Takes all completions and reports that everything was read.
     fn read_all(&mut self) {
         while let Some(words) = self.app.completions.pop().expect("a sound ring") {
             let Completion { slot, rx_tail, .. } = Completion::from_words(words);
@@ -394,7 +394,7 @@ path! {
     path_tx_ack = 4,
     /// A pure acknowledgement, and its completion.
     path_rx_ack = 5,
-    /// First a request in order that acknowledges the response before it, and its completion; then the descriptor of an
+    /// First a request in order that acknowledges the response before it, and its completion. Then the descriptor of an
     /// application that has read it and written a response, and that response.
     path_echo = 6,
 }

@@ -10,7 +10,7 @@ use engine::{DropCounts, DropReason, Event, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use trace::{NO_FLOW, Point, Tracer};
 
-/// Bumps taken from one context before the next one has its turn.
+/// Bumps taken from one context before the next one is polled.
 const BUDGET: u32 = 64;
 /// How long to sleep at most while an application's ring has no room for its completions.
 const RETRY: Nanos = 200_000;
@@ -84,11 +84,11 @@ impl Name {
     }
 }
 
-/// The number of descriptors taken, and of turns given with them.
+/// The number of descriptors taken, and of segments granted with them.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub descriptors: usize,
-    pub turns: usize,
+    pub grants: usize,
 }
 
 /// The context queue module.
@@ -178,7 +178,7 @@ impl ContextQueue {
         }
     }
 
-    /// Reports which byte of what a flow receives is urgent. The completion that waits to be given says so, and all
+    /// Reports which byte of what a flow receives is urgent. The pending completion is marked with it, and so are all
     /// later ones.
     pub(crate) fn report_urgent(&mut self, flow: u32, position: u32) {
         let Some(name) = self.names.get_mut(flow) else { return };
@@ -237,13 +237,13 @@ impl ContextQueue {
             if context.corrupt {
                 return Polled::Nothing;
             }
-            let Taken { descriptors, turns } = context.take(works, scheduler, drops);
+            let Taken { descriptors, grants } = context.take(works, scheduler, drops);
             if context.corrupt {
                 drops.count(DropReason::RingCorrupt);
                 events.push(Event::RingCorrupt(engine::ContextId(id)));
             }
             all.descriptors += descriptors;
-            all.turns += turns;
+            all.grants += grants;
             match descriptors {
                 0 => Polled::Nothing,
                 _ if all.descriptors >= BUDGET as usize => Polled::Full,
@@ -320,21 +320,21 @@ impl ContextQueue {
         self.poll_list.iter().filter_map(|id| self.contexts[id as usize].as_ref())
     }
 
-    /// When to look again for room for completions, if any wait.
+    /// When to check again for room for completions, if any wait.
     pub(crate) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         (!self.listed.is_empty()).then_some(now + RETRY)
     }
 }
 
-/// Reports to tracepoints how many descriptors were taken, and the turns that were given with them.
+/// Reports to tracepoints how many descriptors were taken, and the grants that came with them.
 #[inline(always)]
 fn report_descriptors(taken: usize, works: &[Work], tracer: &Tracer) {
     tracer.value(Point::Descriptors, NO_FLOW, taken as u64);
     if tracer.is_on(Point::Turn) {
-        let turns = works.iter().filter(|work| work.is_turn());
+        let grants = works.iter().filter(|work| work.is_grant());
         match tracer.is_streaming() {
-            true => turns.for_each(|work| tracer.event(Point::Turn, work.flow, [1, 0])),
-            false => tracer.add(Point::Turn, turns.count() as u64),
+            true => grants.for_each(|work| tracer.event(Point::Turn, work.flow, [1, 0])),
+            false => tracer.add(Point::Turn, grants.count() as u64),
         }
     }
 }
@@ -347,7 +347,7 @@ fn named(flows: &mut [Named], slot: Slot) -> Option<&mut Named> {
 }
 
 /// A bump has another ring than those before it, or asks for something in the place of one: a work before that of its
-/// positions. False where it says no positions.
+/// positions. False where it has no positions.
 #[cold]
 #[inline(never)]
 fn change_ring(named: &mut Named, bump: &Bump, works: &mut Batch) -> bool {
@@ -376,7 +376,7 @@ impl Context {
             .for_each(|named| scheduler.prefetch(named.flow));
     }
 
-    /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one says all.
+    /// Takes a round's descriptors; returns how many. Of several in a row for one flow, the last one has all.
     fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> Taken {
         if self.flows.len() >= MANY {
             self.prefetch_ahead(scheduler);
@@ -391,7 +391,7 @@ impl Context {
             return Taken::default();
         }
         let budget = waiting.min(BUDGET);
-        let mut taken = Taken { descriptors: budget as usize, turns: 0 };
+        let mut taken = Taken { descriptors: budget as usize, grants: 0 };
         let at_once = scheduler.nobody_waits();
         let mut next = bumps.at(0);
         for before in 0..budget {
@@ -410,10 +410,10 @@ impl Context {
             if bump.ring > named.ring && !change_ring(named, &bump, works) {
                 continue;
             }
-            let turn = at_once && scheduler.turn_at_once(named.flow);
-            taken.turns += turn as usize;
+            let grant = at_once && scheduler.grant_at_once(named.flow);
+            taken.grants += grant as usize;
             let work = works.place(named.flow);
-            work.job = Job::Bump { fin: bump.fin, turn, tx_head: bump.tx_head, rx_head: bump.rx_head };
+            work.job = Job::Bump { fin: bump.fin, grant, tx_head: bump.tx_head, rx_head: bump.rx_head };
             work.group = named.group;
         }
         bumps.release(budget);

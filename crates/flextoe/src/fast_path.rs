@@ -111,7 +111,7 @@ impl<O: Observer> FastPath<'_, '_, O> {
         if sent.active {
             self.burst.events.push(stream::Event::Active(FlowId(work.flow)).into());
         }
-        // Its turn was not counted: nothing waits on this thread.
+        // Its grant was not counted: nothing waits on this thread.
         if let Some(report) = sent.report {
             self.service.scheduler.report(work.flow, report, false, self.now);
         }

@@ -18,7 +18,7 @@ impl ModuleName {
     pub(crate) const ALL: [ModuleName; 4] =
         [ModuleName::Preprocess, ModuleName::Protocol, ModuleName::Postprocess, ModuleName::Dma];
 
-    /// How much it takes at once, and for how long.
+    /// Batch size and time limit of the module.
     pub(crate) fn points(self) -> (Point, Point) {
         match self {
             ModuleName::Preprocess => (Point::PreprocessBatch, Point::PreprocessTime),
@@ -57,7 +57,7 @@ pub(crate) struct Count {
     timed: AtomicU64,
     time: AtomicU64,
     /// The largest value reported of it.
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 /// One batch of so many is timed, the first one among them.
@@ -68,7 +68,7 @@ const TRACED: u64 = 8;
 impl Count {
     pub(crate) fn new(name: String) -> Arc<Count> {
         let zero = || AtomicU64::new(0);
-        Arc::new(Count { name, works: zero(), batches: zero(), timed: zero(), time: zero(), told: zero() })
+        Arc::new(Count { name, works: zero(), batches: zero(), timed: zero(), time: zero(), reported: zero() })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -123,7 +123,7 @@ impl Count {
         let (works, timed, time) = (&self.works, &self.timed, &self.time);
         let [works, timed, time] = [works, timed, time].map(|figure| u128::from(figure.load(Relaxed)));
         let estimate = (time * works / timed.max(1)) as u64;
-        self.told.fetch_max(estimate, Relaxed).max(estimate)
+        self.reported.fetch_max(estimate, Relaxed).max(estimate)
     }
 
     pub(crate) fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {

@@ -208,7 +208,7 @@ impl FlexToe {
                 return None;
             }
             Step::Rebind { flow, context, slot, buffers } => {
-                if !self.tell(flow, &Control::Rebind(flow, buffers.clone())) {
+                if !self.change_state(flow, &Control::Rebind(flow, buffers.clone())) {
                     return Some(Step::Rebind { flow, context, slot, buffers });
                 }
                 // Not before the bytes are there: a completion that still waited would send the application to them.
@@ -226,8 +226,8 @@ impl FlexToe {
             Command::Install(params) => return self.install(params),
             Command::Remove(flow) => return self.remove(flow),
             Command::NextHop(flow, mac) => {
-                let told = self.tell(flow, &Control::NextHop(flow, mac));
-                return (!told).then_some(Step::Command(Command::NextHop(flow, mac)));
+                let changed = self.change_state(flow, &Control::NextHop(flow, mac));
+                return (!changed).then_some(Step::Command(Command::NextHop(flow, mac)));
             }
             Command::Modules(list) => return self.change(list),
             Command::Transport(command) => self.stream_command(command),
@@ -261,7 +261,7 @@ impl FlexToe {
             }
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 self.flow_command(flow, Job::FlowCommand(FlowCommand::CheckGrowth));
-                self.flow_command(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
+                self.flow_command(flow, Job::Bump { tx_head, rx_head, fin, grant: false });
             }
             stream::Command::Freeze { flow, tx_head, rx_head } => {
                 self.flow_command(flow, Job::FlowCommand(FlowCommand::CheckGrowth));
@@ -311,7 +311,7 @@ impl FlexToe {
     }
 
     /// Sends a change to all modules with state of the flow. False where a ring has no room now.
-    fn tell(&mut self, flow: FlowId, control: &Control) -> bool {
+    fn change_state(&mut self, flow: FlowId, control: &Control) -> bool {
         let Some(group) = self.group(flow) else { return true };
         match &mut self.pipeline {
             Pipeline::Local(local) => local.control(control, group as usize, self.now),
@@ -328,7 +328,7 @@ impl FlexToe {
         let (parties, _) = Parties::of_received(&params.tuple).filter(|_| free)?;
         let group = (lookup::hash(&parties) % self.service.flush_due.len() as u32) as u8;
         self.groups[flow.0 as usize] = Some(group);
-        if !self.tell(flow, &Control::Install(Arc::clone(&params))) {
+        if !self.change_state(flow, &Control::Install(Arc::clone(&params))) {
             self.groups[flow.0 as usize] = None;
             return Some(Step::Command(Command::Install(Box::new(FlowParams::clone(&params)))));
         }
@@ -339,7 +339,7 @@ impl FlexToe {
 
     fn remove(&mut self, flow: FlowId) -> Option<Step> {
         let group = self.group(flow)?;
-        if !self.tell(flow, &Control::Forget(flow)) {
+        if !self.change_state(flow, &Control::Forget(flow)) {
             return Some(Step::Command(Command::Remove(flow)));
         }
         self.groups[flow.0 as usize] = None;
@@ -437,7 +437,7 @@ impl FlexToe {
         }
     }
 
-    /// The applications' descriptors, then the segments of flows whose turn it is.
+    /// The applications' descriptors, then the segments that the flow scheduler grants.
     fn take_descriptors(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         if !self.commands.is_empty() || self.is_full() {
             return 0;
@@ -450,7 +450,7 @@ impl FlexToe {
                 break;
             }
             counts[0].batch(taken.descriptors);
-            counts[1].batch(taken.turns);
+            counts[1].batch(taken.grants);
             self.run(burst);
             done += taken.descriptors;
         }

@@ -219,8 +219,8 @@ impl Local {
         batch.clear();
     }
 
-    /// All works go through one module, then through the next: where an observer watches a single module, and where the
-    /// protocol module is to add acknowledgements.
+    /// All works go through one module, then through the next. It is so where an observer watches a single module, and
+    /// where the protocol module is to add acknowledgements.
     fn together<O: Observer>(
         &mut self,
         batch: &mut Batch,
@@ -280,7 +280,7 @@ impl Local {
     fn prefetch(&self, batch: &[Work], service: &Service) {
         for work in batch {
             if !matches!(work.job, Job::Receive) {
-                // Those of received segments were asked for before they were looked up.
+                // Those of received segments were prefetched before their lookup.
                 self.prefetch_states(work.flow, service);
             }
             work.frame.iter().filter_map(|frame| frame.payload()).for_each(|payload| payload.prefetch());
@@ -339,7 +339,7 @@ impl Local {
         self.finish(slice::from_mut(work), now, None, observer, service, burst);
     }
 
-    /// Where a stream outgrows its ring, its flow has another one before anybody looks for it.
+    /// Where a stream outgrows its ring, its flow has another one before its next use.
     fn grow(&mut self, work: &Work, service: &mut Service) {
         if let Some(buffers) = self.dma.grown(work) {
             if buffers.rx.has_grown() {

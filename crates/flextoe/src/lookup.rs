@@ -12,7 +12,7 @@ const NEAR_PORTS: u32 = 0x0700_0700;
 pub(crate) fn hash(parties: &Parties) -> u32 {
     let ports = u64::from(parties.ports & !NEAR_PORTS).wrapping_mul(0xa076_1d64_78bd_642f);
     let product = (parties.addresses ^ ports).wrapping_mul(0xe703_7ed1_a0b4_28db);
-    // The highest bits depend on all others: they come lowest, where the table looks.
+    // The highest bits depend on all others: they come lowest, where the table's index is.
     let line = ((product >> 32) as u32).rotate_left(16);
     (line & !7) | ((parties.ports >> 8) ^ (parties.ports >> 24)) & 7
 }
@@ -31,7 +31,7 @@ struct Entry {
     flow: u32,
 }
 
-/// Flow numbers by hash. The caller compares the tuples, which it has at hand.
+/// Flow numbers by hash. The caller compares the tuples, which it has.
 pub(crate) struct Table {
     entries: Vec<Entry>,
     mask: usize,
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// Asks for the place where a hash is looked for.
+    /// Prefetches the entry where the search for a hash begins.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u32) {
         shm::prefetch(&self.entries[hash as usize & self.mask]);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_partial_text_and_refuses_what_it_does_not_know() {
+    fn reads_a_partial_text_and_refuses_unknown_names() {
         let mapping: Mapping = serde_json::from_str(r#"{"threads": true, "dma": 2}"#).unwrap();
         assert_eq!(mapping, Mapping { threads: true, dma: 2, ..Mapping::default() });
         assert!(serde_json::from_str::<Mapping>(r#"{"thread": true}"#).is_err());

@@ -9,7 +9,7 @@ use wire::tcp::{Flags, SackBlocks, Timestamps};
 use wire::template::Fields;
 use wire::{Mac, Seq};
 
-/// One unit of work: a received segment, a segment to send, or something that host or control plane want.
+/// One unit of work: a received segment, a segment to send, or a command of host or control plane.
 pub(crate) struct Work {
     /// Its place in the order: of entry up to the protocol module, of the protocol module's decisions after it.
     pub ticket: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Work {
     pub flow: u32,
     /// The flow group, set by pre-processing (Steer).
     pub group: u8,
-    /// What it is.
+    /// Its job.
     pub job: Job,
     /// The modules of operators that its frame does not pass.
     pub skips: Skips,
@@ -43,11 +43,11 @@ pub(crate) struct Work {
     pub report: Option<Report>,
     /// For the control plane, but for [`Events::URGENT`].
     pub events: Events,
-    /// What is urgent about it: few are.
+    /// Urgent data of it: few have some.
     pub urgent: Urgency,
-    /// What only few works have.
+    /// Parts that few works have.
     pub aside: Option<Box<Aside>>,
-    /// What was dropped on the way.
+    /// Reasons of what was dropped on the way.
     pub drops: DropSet,
     /// The frame goes to the control plane.
     pub exception: Option<Exception>,
@@ -90,8 +90,8 @@ impl Work {
         (self.events, self.drops, self.exception) = (Events::default(), DropSet::default(), None);
     }
 
-    /// Forgets what the protocol module decided of the work in whose place this one is: before anybody but
-    /// the fast path looks.
+    /// Forgets what the protocol module decided of the work in whose place this one is: before any other module reads
+    /// it.
     #[inline]
     pub(crate) fn begin(&mut self) {
         (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
@@ -123,10 +123,10 @@ impl Work {
         self.send.as_ref().map_or(0, |segment| segment.fields.payload_len)
     }
 
-    /// It is a turn of the flow scheduler's.
+    /// The flow scheduler granted it a segment.
     #[inline]
-    pub(crate) fn is_turn(&self) -> bool {
-        matches!(self.job, Job::Transmit { .. } | Job::Bump { turn: true, .. })
+    pub(crate) fn is_grant(&self) -> bool {
+        matches!(self.job, Job::Transmit { .. } | Job::Bump { grant: true, .. })
     }
 }
 
@@ -141,19 +141,19 @@ pub(crate) enum Skips {
     Modules,
 }
 
-/// The workflows (thesis section 4.3.1): RX, TX, and HC, to which the control plane's wishes belong.
+/// The workflows (thesis section 4.3.1): RX, TX, and HC, to which the control plane's commands belong.
 ///
-/// With a tag of its own, since each module looks at it.
+/// With a tag of its own, since each module reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Job {
     /// A received segment.
     Receive,
-    /// The scheduler's turn for a flow: one segment of at most `most` payload bytes (but at least one MSS).
+    /// The scheduler's grant for a flow: one segment of at most `most` payload bytes (but at least one MSS).
     Transmit { most: u32 },
-    /// The application's positions; with a turn, as in `Transmit` without a limit, where no other flow waits for one.
+    /// The application's positions; with a grant, as in `Transmit` without a limit, where no other flow waits for one.
     /// In an order in which they are two stores: that of tag and marks, and that of a descriptor's second word.
-    Bump { fin: bool, turn: bool, tx_head: u32, rx_head: u32 },
+    Bump { fin: bool, grant: bool, tx_head: u32, rx_head: u32 },
     /// A command that only the protocol module carries out.
     FlowCommand(FlowCommand),
     /// A pure acknowledgement, made by the protocol module itself.

@@ -4,7 +4,7 @@ use std::array::from_fn;
 use std::cell::Cell;
 use trace::{Point, Tracer};
 
-/// What modules report to.
+/// Receiver of the modules' reports at their tracepoints.
 pub(crate) trait Observer: Copy {
     /// Something happened.
     fn event(self, point: Point, flow: u32, values: [u64; 2]);

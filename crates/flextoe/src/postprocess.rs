@@ -70,9 +70,9 @@ impl Postprocess {
     /// One work; `SHARED` where there are other replicas.
     #[inline(always)]
     pub(crate) fn one<const SHARED: bool>(&self, work: &mut Work, now: Nanos, pool: &mut FramePool) {
-        let wants = matches!(work.job, Job::Receive) || work.send.is_some() || !work.drops.is_empty();
+        let relevant = matches!(work.job, Job::Receive) || work.send.is_some() || !work.drops.is_empty();
         // An order may find a loss.
-        if !wants && !work.tally.marks.has(Marks::FAST_RETRANSMIT) {
+        if !relevant && !work.tally.marks.has(Marks::FAST_RETRANSMIT) {
             return;
         }
         if let Some(state) = self.flows.get(work.flow) {

@@ -97,7 +97,7 @@ impl Preprocess {
         }
     }
 
-    /// Prefetches what this module is about to look up, and calls `found` for each flow that it is going to find. First
+    /// Prefetches what this module's next lookups read, and calls `found` for each flow that it is going to find. First
     /// come the places of the table, then what they lead to.
     pub(crate) fn prefetch_ahead(&self, batch: &[Work], found: impl Fn(u32)) {
         for works in batch.chunks(BATCH) {

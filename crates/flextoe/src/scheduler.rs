@@ -7,9 +7,9 @@ use engine::{Nanos, ROUND_BYTES};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
 
-/// Segments of a flow without a rate in one turn.
+/// Segments of a flow without a rate in one round.
 const QUANTUM: u32 = 8;
-/// Bytes of a flow without a rate in one turn, unless one segment has more.
+/// Bytes of a flow without a rate in one round, unless one segment has more.
 const QUANTUM_BYTES: u32 = 64 << 10;
 /// A wheel slot is 2^12 ns, 4 us.
 const SLOT_SHIFT: u32 = 12;
@@ -30,7 +30,7 @@ enum QueueState {
 struct Entry {
     /// Segments that the flow may send, as last reported.
     segments: u32,
-    /// Turns given and not reported back.
+    /// Grants that were not reported back.
     in_flight: u32,
     /// The flow's group (Steer).
     group: u8,
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn end_turn(&mut self, sent: u32, now: Nanos) {
+    fn end_grant(&mut self, sent: u32, now: Nanos) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.last = sent;
         if self.interval > 0 {
@@ -62,7 +62,7 @@ pub(crate) struct Scheduler {
     entries: Slots<Entry>,
     ready: VecDeque<u32>,
     wheel: Wheel,
-    /// Works are on their way for a while: turns that were given and not reported back must be remembered.
+    /// Works are on their way for a while: grants must be counted until they are reported back.
     threads: bool,
 }
 
@@ -78,7 +78,7 @@ impl Scheduler {
         self.entries.insert(flow, entry);
     }
 
-    /// A flow that stands in the wheel or among the ready ones is skipped there when its turn comes.
+    /// A flow that stands in the wheel or among the ready ones is skipped there when it is next.
     pub(crate) fn remove(&mut self, flow: u32) {
         self.entries.remove(flow);
     }
@@ -96,12 +96,12 @@ impl Scheduler {
         }
     }
 
-    /// A work's message about its flow; `turn` where it was one that this module had given.
+    /// A work's message about its flow; `grant` where this module had granted it.
     #[inline]
-    pub(crate) fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
+    pub(crate) fn report(&mut self, flow: u32, report: Report, grant: bool, now: Nanos) {
         let Some(entry) = self.entries.get_mut(flow) else { return };
-        if turn {
-            entry.end_turn(report.sent, now);
+        if grant {
+            entry.end_grant(report.sent, now);
         }
         entry.segments = report.segments;
         if entry.segments > entry.in_flight && entry.place == QueueState::Idle {
@@ -109,14 +109,14 @@ impl Scheduler {
         }
     }
 
-    /// A turn is over, after which there is nothing to send, as was reported before.
-    pub(crate) fn turn_over(&mut self, flow: u32, sent: u32, now: Nanos) {
+    /// A grant is used, after which there is nothing to send, as was reported before.
+    pub(crate) fn grant_over(&mut self, flow: u32, sent: u32, now: Nanos) {
         if let Some(entry) = self.entries.get_mut(flow) {
-            entry.end_turn(sent, now);
+            entry.end_grant(sent, now);
         }
     }
 
-    /// Asks for a flow's entry ahead of its use.
+    /// Prefetches a flow's entry.
     #[inline(always)]
     pub(crate) fn prefetch(&self, flow: u32) {
         self.entries.prefetch(flow);
@@ -133,16 +133,16 @@ impl Scheduler {
         }
     }
 
-    /// No flow waits for a turn.
+    /// No flow waits for a grant.
     #[inline]
     pub(crate) fn nobody_waits(&self) -> bool {
         self.ready.is_empty()
     }
 
-    /// Whether a flow whose application has just sent a bump has a turn at once: where no flow waits for one, and it
-    /// has no rate. The usual case of a request or a response: what would otherwise be two works is one.
+    /// Whether a flow whose application has just sent a bump has a grant at once. It has where no flow waits for one,
+    /// and it has no rate. The usual case of a request or a response: what would otherwise be two works is one.
     #[inline]
-    pub(crate) fn turn_at_once(&mut self, flow: u32) -> bool {
+    pub(crate) fn grant_at_once(&mut self, flow: u32) -> bool {
         debug_assert!(self.nobody_waits(), "others come first");
         let Some(entry) = self.entries.get_mut(flow) else { return false };
         let alone = entry.place == QueueState::Idle && entry.interval == 0 && entry.in_flight == 0;
@@ -152,9 +152,9 @@ impl Scheduler {
         alone
     }
 
-    /// Gives turns: at most `most` works.
+    /// Grants segments: at most `most` works.
     pub(crate) fn pick(&mut self, now: Nanos, most: usize, works: &mut Batch, tracer: &Tracer) {
-        self.turn_wheel(now);
+        self.advance_wheel(now);
         if self.waiting() > 0 {
             tracer.value(Point::SchedulerWaiting, NO_FLOW, self.waiting() as u64);
         }
@@ -162,13 +162,13 @@ impl Scheduler {
         let mut bytes = 0;
         while works.len() < end && bytes < ROUND_BYTES {
             let Some(flow) = self.ready.pop_front() else { break };
-            bytes = self.give_turn(flow, now, end, works, tracer).saturating_add(bytes);
+            bytes = self.serve(flow, now, end, works, tracer).saturating_add(bytes);
         }
-        report_turns(works, tracer);
+        report_grants(works, tracer);
     }
 
-    /// Gives a flow its turn; returns about how many bytes it will send.
-    fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Batch, tracer: &Tracer) -> u32 {
+    /// Serves a flow for this round; returns about how many bytes it will send.
+    fn serve(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Batch, tracer: &Tracer) -> u32 {
         let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == QueueState::Ready) else { return 0 };
         entry.place = QueueState::Idle;
         let waiting = entry.segments.saturating_sub(entry.in_flight);
@@ -190,18 +190,18 @@ impl Scheduler {
             }
             return 0;
         }
-        let turns = waiting.min(QUANTUM).min((end - works.len()) as u32).min((QUANTUM_BYTES / last.max(1)).max(1));
-        entry.in_flight += turns;
-        for _ in 0..turns {
+        let grants = waiting.min(QUANTUM).min((end - works.len()) as u32).min((QUANTUM_BYTES / last.max(1)).max(1));
+        entry.in_flight += grants;
+        for _ in 0..grants {
             works.add(flow, Job::Transmit { most: u32::MAX }).group = entry.group;
         }
-        if waiting > turns {
+        if waiting > grants {
             self.enqueue(flow, now);
         }
-        turns.saturating_mul(last)
+        grants.saturating_mul(last)
     }
 
-    fn turn_wheel(&mut self, now: Nanos) {
+    fn advance_wheel(&mut self, now: Nanos) {
         let Scheduler { entries, ready, wheel, .. } = self;
         wheel.advance(now, |flow| {
             if let Some(entry) = entries.get_mut(flow).filter(|entry| entry.place == QueueState::Wheel) {
@@ -211,7 +211,7 @@ impl Scheduler {
         });
     }
 
-    /// Flows that wait for their turn or their time.
+    /// Flows that wait for service or for their time.
     pub(crate) fn waiting(&self) -> usize {
         self.ready.len() + self.wheel.count
     }
@@ -225,12 +225,12 @@ impl Scheduler {
     }
 }
 
-/// Reports to tracepoints the turns that a round gave: one work for each segment, those of a turn together.
+/// Reports to tracepoints the grants of a round: one work for each segment, those of a flow together.
 #[inline(always)]
-fn report_turns(works: &[Work], tracer: &Tracer) {
+fn report_grants(works: &[Work], tracer: &Tracer) {
     if tracer.is_on(Point::Turn) {
-        let turns = works.chunk_by(|one, next| one.flow == next.flow);
-        turns.for_each(|turn| tracer.event(Point::Turn, turn[0].flow, [turn.len() as u64, 0]));
+        let grants = works.chunk_by(|one, next| one.flow == next.flow);
+        grants.for_each(|of_flow| tracer.event(Point::Turn, of_flow[0].flow, [of_flow.len() as u64, 0]));
     }
 }
 
@@ -313,7 +313,7 @@ impl Wheel {
 mod tests {
     use super::*;
 
-    fn turns(scheduler: &mut Scheduler, now: Nanos) -> Vec<u32> {
+    fn granted(scheduler: &mut Scheduler, now: Nanos) -> Vec<u32> {
         let mut works = Batch::default();
         scheduler.pick(now, 1000, &mut works, &Tracer::off());
         works.iter().map(|work| work.flow).collect()
@@ -331,8 +331,8 @@ mod tests {
         let given: Vec<u32> = works.iter().map(|work| work.flow).collect();
         assert_eq!(given, [&[0; 8][..], &[1; 8], &[0; 8], &[1; 8], &[0; 4]].concat());
         assert!(s.has_work(0));
-        assert_eq!(turns(&mut s, 0), [1; 4]);
-        assert!(!s.has_work(0), "reports will say whether there is more");
+        assert_eq!(granted(&mut s, 0), [1; 4]);
+        assert!(!s.has_work(0), "reports show whether there is more");
     }
 
     #[test]
@@ -343,14 +343,14 @@ mod tests {
         for flow in 0..4 {
             s.report(flow, Report { segments: 1, sent: 0 }, false, 0);
         }
-        assert_eq!(turns(&mut s, 0), [0, 1, 2, 3]);
+        assert_eq!(granted(&mut s, 0), [0, 1, 2, 3]);
         for flow in 0..4 {
             s.report(flow, Report { segments: 8, sent: 65_160 }, true, 0);
         }
         s.report(4, Report { segments: 1, sent: 0 }, false, 0);
         let mut bytes = 0;
         loop {
-            let round = turns(&mut s, 0);
+            let round = granted(&mut s, 0);
             if round.contains(&4) {
                 break;
             }
@@ -361,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_over_many_turns() {
+    fn a_rate_is_kept_over_many_grants() {
         for rate in [1_000_000u64, 125_000_000, 1_250_000_000] {
             let mut s = Scheduler::new(1, true);
             s.install(0, 0, rate);
             s.report(0, Report { segments: 1, sent: 0 }, false, 0);
             let (mut now, mut sent) = (0, 0u64);
             while now < 1_000_000_000 {
-                for _ in turns(&mut s, now) {
+                for _ in granted(&mut s, now) {
                     sent += 1448;
                     s.report(0, Report { segments: 1, sent: 1448 }, true, now);
                 }
@@ -391,7 +391,7 @@ mod tests {
             if round % 40 == 0 {
                 s.set_rate(0, if round % 80 == 0 { 900_000 } else { 1_100_000 }, now);
             }
-            for _ in turns(&mut s, now) {
+            for _ in granted(&mut s, now) {
                 sent += 1448;
                 s.report(0, Report { segments: 1, sent: 1448 }, true, now);
             }
@@ -404,21 +404,21 @@ mod tests {
         let mut s = Scheduler::new(1, true);
         s.install(0, 0, 1000);
         s.report(0, Report { segments: 1, sent: 1448 }, true, 100_000);
-        assert!(turns(&mut s, 200_000).is_empty(), "for more than a second");
+        assert!(granted(&mut s, 200_000).is_empty(), "for more than a second");
         s.set_rate(0, 0, 200_000);
-        assert_eq!(turns(&mut s, 200_000), [0]);
+        assert_eq!(granted(&mut s, 200_000), [0]);
     }
 
     #[test]
-    fn a_removed_flow_gets_no_turn_under_a_reused_number() {
+    fn a_removed_flow_gets_no_grant_under_a_reused_number() {
         let mut s = Scheduler::new(1, true);
         s.install(0, 0, 1_000_000);
         s.report(0, Report { segments: 5, sent: 1448 }, true, 100_000);
         s.remove(0);
         s.install(0, 0, 0);
-        assert!(turns(&mut s, 50_000_000).is_empty());
+        assert!(granted(&mut s, 50_000_000).is_empty());
         s.report(0, Report { segments: 1, sent: 0 }, false, 50_000_000);
-        assert_eq!(turns(&mut s, 50_000_000), [0]);
+        assert_eq!(granted(&mut s, 50_000_000), [0]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) struct Service {
     pub scheduler: Scheduler,
     /// For each flow group, when the next delayed acknowledgement is due; `Nanos::MAX` for none.
     pub flush_due: Vec<Nanos>,
-    /// Descriptors taken, and turns given.
+    /// Descriptors taken, and segments granted.
     pub counts: [Arc<Count>; 2],
 }
 
@@ -55,15 +55,15 @@ impl Service {
             burst.tx.push(frame);
         }
         match work.report {
-            Some(report) => self.scheduler.report(work.flow, report, work.is_turn(), now),
-            None if work.is_turn() => self.scheduler.turn_over(work.flow, work.sent(), now),
+            Some(report) => self.scheduler.report(work.flow, report, work.is_grant(), now),
+            None if work.is_grant() => self.scheduler.grant_over(work.flow, work.sent(), now),
             None => {}
         }
         if let Some(positions) = work.completion {
             self.contexts.notify(work.flow, positions);
         }
         if !work.drops.is_empty() || !work.events.is_empty() || work.aside.is_some() {
-            self.tell(work, burst);
+            self.report_rare(work, burst);
         }
         if let Job::Flush { due } = work.job {
             self.flush_due[work.group as usize] = due;
@@ -75,19 +75,19 @@ impl Service {
     /// The rare results of works, of which the application gets some.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self, work: &mut Work, burst: &mut Burst<'_, Stream>) {
+    fn report_rare(&mut self, work: &mut Work, burst: &mut Burst<'_, Stream>) {
         if let Some(Aside::Sent(position)) = work.aside.as_deref() {
             self.contexts.report_sent(work.flow, *position);
         }
         if work.events.has(Events::URGENT) {
             self.contexts.report_urgent(work.flow, work.urgent.byte);
         }
-        tell(work, burst);
+        report(work, burst);
     }
 }
 
 /// The others: drops, and events for the control plane.
-fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
+fn report(work: &mut Work, burst: &mut Burst<'_, Stream>) {
     for reason in work.drops.iter() {
         burst.drops.count(reason);
     }

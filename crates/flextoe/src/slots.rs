@@ -35,7 +35,7 @@ impl<T> Slots<T> {
         self.places.get_mut(flow as usize).and_then(Option::take)
     }
 
-    /// Asks for a flow's state ahead of its use.
+    /// Prefetches a flow's state.
     #[inline(always)]
     pub(crate) fn prefetch(&self, flow: u32) {
         if let Some(place) = self.places.get(flow as usize) {

@@ -1,4 +1,4 @@
-//! What applications and the control plane can do to the engine: hostile descriptors, full rings, moved flows.
+//! Input of applications and the control plane to the engine: hostile descriptors, full rings, moved flows.
 mod common;
 
 use common::contexts::make_context;
@@ -36,7 +36,7 @@ fn impossible_descriptors_are_counted_and_change_nothing() {
         assert!(solo.round().is_empty());
     }
     assert_eq!(solo.drops(DropReason::BumpRange), 4);
-    // Repeated and older positions say nothing new.
+    // Repeated and older positions change nothing.
     push(&mut solo, slot, 10, 50, false);
     push(&mut solo, slot, 10, 50, false);
     push(&mut solo, slot, 5, 20, false);
@@ -89,8 +89,8 @@ fn a_corrupt_ring_is_reported_once_and_left_alone() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// An application that writes anything at all into its ring harms nobody: no panic (debug assertions hold), and
-    /// what it sends stays within its buffer and the peer's window.
+    /// An application that writes anything at all into its ring harms nobody. There is no panic (debug assertions
+    /// hold), and what it sends stays within its buffer and the peer's window.
     #[test]
     fn any_descriptors(words in proptest::collection::vec((any::<u8>(), any::<u32>(), any::<u32>(), any::<bool>()), 1..300)) {
         let mut solo = Solo::plain();
@@ -120,9 +120,9 @@ proptest! {
         for (seq, ack, flags, len, window) in list {
             let flags = if flags % 3 == 0 { Flags(flags) } else { Flags(flags & 0x19) };
             solo.receive(&[Seg { window, ..seg(seq, ack, flags, len) }]);
-            let heard = solo.completion().map_or(0, |(received, ..)| received);
-            if heard > solo.side.app.read {
-                solo.read((heard - solo.side.app.read) / 2);
+            let reported = solo.completion().map_or(0, |(received, ..)| received);
+            if reported > solo.side.app.read {
+                solo.read((reported - solo.side.app.read) / 2);
             }
         }
     }
@@ -168,12 +168,12 @@ fn a_full_ring_delays_completions_and_merges_them() {
     for i in 0..100 {
         solo.receive(&[seg(1000 + i, 1000, ACK, 1)]);
     }
-    assert!(solo.side.engine.next_deadline().is_some_and(|due| due <= solo.now + 1_000_000), "it looks again");
-    let mut heard = Vec::new();
+    assert!(solo.side.engine.next_deadline().is_some_and(|due| due <= solo.now + 1_000_000), "it checks again");
+    let mut reported = Vec::new();
     while let Some(words) = solo.side.app.end.completions.pop().unwrap() {
-        heard.push(Completion::from_words(words).rx_tail);
+        reported.push(Completion::from_words(words).rx_tail);
     }
-    assert_eq!(heard, (1..=64).collect::<Vec<u32>>());
+    assert_eq!(reported, (1..=64).collect::<Vec<u32>>());
     assert!(solo.side.engine.has_work(solo.now), "there is room again");
     solo.round();
     assert_eq!(solo.completion(), Some((100, 0, false)));
@@ -276,7 +276,7 @@ fn what_an_ended_process_left_counts() {
 }
 
 #[test]
-fn an_orphan_tells_nobody_but_the_control_plane() {
+fn an_orphan_reports_to_the_control_plane_only() {
     let mut solo = Solo::plain();
     solo.command(stream::Command::Orphan(FLOW));
     solo.command(stream::Command::Advance { flow: FLOW, tx_head: 0, rx_head: 0, fin: true });
@@ -407,6 +407,6 @@ fn a_flow_freezes_only_when_it_is_quiet() {
 }
 
 #[test]
-fn an_application_hears_how_far_its_bytes_were_sent() {
-    Solo::plain().says_how_far_it_has_sent();
+fn an_application_gets_how_far_its_bytes_were_sent() {
+    Solo::plain().reports_how_far_it_has_sent();
 }

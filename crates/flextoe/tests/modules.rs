@@ -214,7 +214,7 @@ fn payload_may_change_where_whole_frames_are_asked_for() {
 }
 
 #[test]
-fn each_verdict_does_what_it_says_and_is_counted() {
+fn each_verdict_is_carried_out_and_counted() {
     for mapping in mappings() {
         for stage in [Stage::Ingress, Stage::Flow] {
             let mut solo = solo(mapping.clone());
@@ -265,10 +265,10 @@ fn what_modules_send_out_again_keeps_its_order() {
 fn a_change_waits_for_what_is_half_way() {
     for mapping in mappings() {
         let mut solo = solo(mapping);
-        let (strangers, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (mismatches, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let bounce = simple(1, Stage::Ingress, false, |_| Verdict::Transmit);
         for generation in 1..60 {
-            let [mark, _, check] = pair(generation, &strangers, &seen);
+            let [mark, _, check] = pair(generation, &mismatches, &seen);
             solo.side.load(&[mark, bounce.clone(), check]);
             arrive(&mut solo, &[seg(START, START, ACK, 10); 20]);
             solo.side.poll(solo.now);
@@ -277,7 +277,7 @@ fn a_change_waits_for_what_is_half_way() {
             }
         }
         settle(&mut solo);
-        assert_eq!((strangers.load(Relaxed), seen.load(Relaxed)), (0, 59 * 20));
+        assert_eq!((mismatches.load(Relaxed), seen.load(Relaxed)), (0, 59 * 20));
     }
 }
 
@@ -300,7 +300,7 @@ fn redirecting_everything_makes_no_loop() {
     }
 }
 
-/// Frames of flows that the engine did not know when it looked have passed ingress modules, but no flow module.
+/// Frames of flows that the engine did not have at the lookup have passed ingress modules, but no flow module.
 #[test]
 fn what_comes_back_for_another_reason_passes_flow_modules_once() {
     for mapping in mappings() {
@@ -318,19 +318,19 @@ fn what_comes_back_for_another_reason_passes_flow_modules_once() {
 }
 
 /// Two modules that belong together: the second one counts what did not pass the first one of its own generation.
-fn pair(generation: u32, strangers: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> [LoadedModule; 3] {
+fn pair(generation: u32, mismatches: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> [LoadedModule; 3] {
     let mark = move |_| {
         Box::new(Body(move |segment: Segment<'_>| {
             segment.frame.metadata = [generation, 0, 0, 0];
             Verdict::Pass
         })) as Box<dyn Module>
     };
-    let (strangers, seen) = (Arc::clone(strangers), Arc::clone(seen));
+    let (mismatches, seen) = (Arc::clone(mismatches), Arc::clone(seen));
     let check = move |_| {
-        let (strangers, seen) = (Arc::clone(&strangers), Arc::clone(&seen));
+        let (mismatches, seen) = (Arc::clone(&mismatches), Arc::clone(&seen));
         Box::new(Body(move |segment: Segment<'_>| {
             seen.fetch_add(1, Relaxed);
-            strangers.fetch_add((segment.frame.metadata[0] != generation) as u64, Relaxed);
+            mismatches.fetch_add((segment.frame.metadata[0] != generation) as u64, Relaxed);
             Verdict::Pass
         })) as Box<dyn Module>
     };
@@ -360,7 +360,7 @@ fn a_change_under_traffic_is_atomic_and_keeps_state() {
         for seed in 0..6 {
             let config = Config { mapping: mapping.clone(), bytes: 60_000, ..Config::random(seed) };
             let mut lab = Lab::new(config);
-            let (strangers, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let (mismatches, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             let replicas = Arc::new(AtomicU64::new(0));
             let made = Arc::clone(&replicas);
             let stays = loaded(
@@ -378,7 +378,7 @@ fn a_change_under_traffic_is_atomic_and_keeps_state() {
             let (mut generation, mut steps) = (1, 0);
             while !lab.is_done() && steps < 200_000 {
                 if steps % 3 == 0 {
-                    let mut list = pair(generation, &strangers, &seen).to_vec();
+                    let mut list = pair(generation, &mismatches, &seen).to_vec();
                     list.push(stays.clone());
                     lab.sides[0].load(&list);
                     generation += 1;
@@ -388,7 +388,7 @@ fn a_change_under_traffic_is_atomic_and_keeps_state() {
             }
             assert!(lab.is_done(), "stuck");
             assert!(generation > 10 && seen.load(Relaxed) > 0);
-            assert_eq!(strangers.load(Relaxed), 0, "no segment met half of each of two lists");
+            assert_eq!(mismatches.load(Relaxed), 0, "no segment met half of each of two lists");
             assert_eq!(replicas.load(Relaxed), 2, "one for each flow group, and never again");
             assert_eq!(counted(&stays.figures).1, lab.sides[0].stats.read().rx_segments);
         }

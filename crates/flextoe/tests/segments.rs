@@ -13,8 +13,8 @@ fn acks(sent: &[Seg]) -> Vec<u32> {
     sent.iter().map(|s| s.ack).collect()
 }
 
-/// One case: segments of one burst (sequence number, flags, length), the acknowledgements that go out at once, the
-/// drop counted, and how many bytes the application may read then.
+/// One case: segments of one burst (sequence number, flags, length), and the acknowledgements that go out at once. Also
+/// the drop counted, and how many bytes the application may read then.
 type Case = (&'static str, &'static [(u32, Flags, u32)], &'static [u32], Option<DropReason>, u32);
 
 const FIN: Flags = Flags(0x11);
@@ -72,8 +72,8 @@ fn received_segments() {
             None => assert_eq!(solo.side.drops, Default::default(), "{name}"),
         }
         let fin = segments.iter().any(|s| s.flags.has(Flags::FIN)) && solo.drops(DropReason::Trimmed) == 0;
-        let heard = (*readable > 0 || fin).then_some((*readable, 0, fin));
-        assert_eq!(solo.completion(), heard, "{name}");
+        let reported = (*readable > 0 || fin).then_some((*readable, 0, fin));
+        assert_eq!(solo.completion(), reported, "{name}");
         let expected = if fin { vec![Event::Transport(stream::Event::PeerFin(FLOW))] } else { vec![] };
         assert_eq!(solo.events(), expected, "{name}");
         solo.read(*readable);
@@ -225,7 +225,7 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
 
 // Checks RFC 9293: MUST-38, SHLD-27.
 #[test]
-fn a_window_smaller_than_a_segment_is_used_as_the_rfc_says() {
+fn a_window_smaller_than_a_segment_is_used_as_in_the_rfc() {
     // RFC 9293 section 3.8.6.2.1: not less than half of the largest window, unless it is all there is.
     let mut solo = Solo::plain();
     solo.receive(&[Seg { window: 100, ..seg(1000, 1000, ACK, 0) }]);
@@ -238,18 +238,18 @@ fn a_window_smaller_than_a_segment_is_used_as_the_rfc_says() {
 
 // Checks RFC 9293: MUST-39, SHLD-14.
 #[test]
-fn a_window_that_opens_is_told() {
+fn a_window_that_opens_is_advertised() {
     let mut solo = Solo::plain();
     let sent = solo.receive(&[seg(1000, 1000, ACK, 8192)]);
     assert_eq!((sent[0].ack, sent[0].window), (9192, 0));
-    assert!(solo.read(1000).is_empty(), "too little to tell (RFC 9293 section 3.8.6.2.2)");
+    assert!(solo.read(1000).is_empty(), "too little to advertise (RFC 9293 section 3.8.6.2.2)");
     let sent = solo.read(1048);
     assert_eq!((sent.len(), sent[0].ack, sent[0].window), (1, 9192, 2048));
 }
 
 // Checks RFC 3168: 6.1.2-b, 6.1.3-a, 6.1.5-a, 6.1.4-a, 6.1.6-a.
 #[test]
-fn congestion_is_echoed_until_the_peer_says_so() {
+fn congestion_is_echoed_until_the_peer_has_reduced() {
     let mut solo = Solo::new(Config { ecn: true, timestamps: false, mss: 1000, ..Config::clean(1) });
     let marked = |seq, flags, ecn| Seg { ecn, ..seg(seq, 1000, flags, 2000) };
     let echo = |sent: Vec<Seg>| sent.iter().map(|s| s.flags.has(Flags::ECE)).collect::<Vec<_>>();
@@ -268,17 +268,17 @@ fn congestion_is_echoed_until_the_peer_says_so() {
 }
 
 #[test]
-fn dctcp_tells_every_change_at_once() {
+fn dctcp_reports_every_change_at_once() {
     let config = Config { ecn: true, dctcp: true, timestamps: false, mss: 1000, ..Config::clean(1) };
     let mut solo = Solo::new(config);
     let marked = |seq, ecn| Seg { ecn, ..seg(seq, 1000, ACK, 100) };
     assert!(solo.receive(&[marked(1000, Ecn::Ect0)]).is_empty());
     let sent = solo.receive(&[marked(1100, Ecn::Ce)]);
-    let told: Vec<_> = sent.iter().map(|s| (s.ack, s.flags.has(Flags::ECE))).collect();
-    assert_eq!(told, [(1100, false), (1200, true)]);
+    let echoed: Vec<_> = sent.iter().map(|s| (s.ack, s.flags.has(Flags::ECE))).collect();
+    assert_eq!(echoed, [(1100, false), (1200, true)]);
     let sent = solo.receive(&[marked(1200, Ecn::Ce), marked(1300, Ecn::Ect0)]);
-    let told: Vec<_> = sent.iter().map(|s| (s.ack, s.flags.has(Flags::ECE))).collect();
-    assert_eq!(told, [(1300, true), (1400, false)]);
+    let echoed: Vec<_> = sent.iter().map(|s| (s.ack, s.flags.has(Flags::ECE))).collect();
+    assert_eq!(echoed, [(1300, true), (1400, false)]);
 }
 
 // Checks RFC 9293: MUST-3.

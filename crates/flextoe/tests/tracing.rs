@@ -1,5 +1,5 @@
-//! Tracepoints that are only counted say the same as those whose records somebody watches; and what they record of
-//! fixed scenarios stays the same.
+//! Tracepoints that are only counted, and those whose records are streamed: both agree, and what they record of fixed
+//! scenarios stays the same.
 mod common;
 
 use common::{Config, Lab};
@@ -17,8 +17,8 @@ fn is_time(point: Point) -> bool {
     point.name().ends_with("time") || point.name().contains(".time.")
 }
 
-/// What each tracepoint of the first side counted in a run, but for times and how much modules took at once; and the
-/// measured values added up.
+/// What each tracepoint of the first side counted in a run, with the measured values added up. Times, and how much
+/// modules took at once, are left out.
 fn counted(config: &Config, watched: bool) -> BTreeMap<&'static str, (u64, u64)> {
     let traces = Traces::new(|| 5);
     let mut lab = Lab::new(config.clone());
@@ -51,7 +51,7 @@ fn counting_and_streaming_agree() {
         .filter(|point| point.kind() == Kind::Event && seen.get(point.name()).copied().unwrap_or(0) == 0)
         .map(|point| point.name())
         .collect();
-    // A turn is unused only where an order or a segment comes between the report and the turn.
+    // A grant is unused only where an order or a segment comes between the report and the grant.
     let rare = ["flextoe.protocol.turn_unused", "flextoe.protocol.reset"];
     assert!(silent.iter().all(|name| rare.contains(name)), "nobody resets here: {silent:?}");
 }
@@ -67,8 +67,8 @@ fn traced(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine<St
     Box::new(engine)
 }
 
-/// Of each tracepoint: how often it was counted, and what was measured, added up; and of its records, how many there
-/// are, with their values and flows added up.
+/// Of each tracepoint: how often it was counted, and what was measured, added up. Of its records: how many there are,
+/// with their values and flows added up.
 type Recorded = BTreeMap<&'static str, [u64; 6]>;
 
 /// Adds what the tracepoints of both sides record in a run.

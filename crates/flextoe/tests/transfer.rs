@@ -1,4 +1,4 @@
-//! Random streams both ways over a wire that loses, reorders, duplicates and marks: the bytes that arrive are those
+//! Random streams both ways over a wire that loses, reorders, duplicates and marks. The bytes that arrive are those
 //! that were sent, whatever the options, sizes and windows.
 mod common;
 

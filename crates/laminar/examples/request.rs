@@ -1,5 +1,4 @@
-//! What a request and its response cost: two engines on one thread, frames handed over directly, FlexTOE beside
-//! Laminar.
+//! Cost of a request and its response: two engines on one thread, frames handed over directly, FlexTOE beside Laminar.
 //!
 //! ```text
 //! cargo run --release -p laminar --example request [laminar|flextoe] [connections] [payload bytes] [rounds]

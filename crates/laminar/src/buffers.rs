@@ -1,4 +1,4 @@
-//! A flow's buffers: other ones, and how much of them its peer is offered (docs/MEMORY.md).
+//! Buffers of a flow: their replacement, and the part of them that its peer is offered (docs/MEMORY.md).
 use crate::flow::Flow;
 use crate::{Laminar, frames};
 use context::Slot;
@@ -11,7 +11,7 @@ impl Laminar {
     pub(crate) fn move_to(&mut self, id: u32, context: ContextId, slot: Slot, rx: Arc<ByteRing>, tx: Arc<ByteRing>) {
         self.end_membership(id);
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        flow.look();
+        flow.adopt_grown_ring();
         let most = flow.rx.size().min(rx.size());
         frames::copy_buffer(&flow.rx, &rx, flow.rx_head, most);
         // Not more than was written before: behind it, the new context may be writing already.
@@ -27,8 +27,8 @@ impl Laminar {
         self.rename(id, context, slot);
     }
 
-    /// From now on the flow's peer may be offered so many bytes. It gets them when the application next reads: of a
-    /// flow that is about to go on where another engine left it, it is not known yet what is unread.
+    /// From now on the flow's peer may be offered so many bytes. It gets them when the application next reads. A flow
+    /// that another engine left may have unread bytes that are not known yet.
     pub(crate) fn offer(&mut self, id: u32, bytes: u32) {
         if let Some(flow) = self.flow(id) {
             flow.offer(bytes);

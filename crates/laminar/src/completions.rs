@@ -18,9 +18,9 @@ impl Laminar {
     /// The flow's application is to be notified of its positions.
     pub(crate) fn notify(&mut self, id: u32) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if flow.life != Owner::Orphan && !flow.noticed {
-            flow.noticed = true;
-            self.contexts.wants(id, flow.params.context.0);
+        if flow.life != Owner::Orphan && !flow.completion_pending {
+            flow.completion_pending = true;
+            self.contexts.add_pending(id, flow.params.context.0);
         }
     }
 
@@ -28,7 +28,7 @@ impl Laminar {
         let flows = &mut self.flows;
         self.contexts.deliver(|id, context| {
             let flow = flows[id as usize].as_deref_mut().filter(|flow| flow.params.context.0 == context)?;
-            flow.noticed = false;
+            flow.completion_pending = false;
             Some(flow.completion(flow.params.slot))
         });
     }

@@ -5,7 +5,7 @@ use engine::stream::Stream;
 use engine::{ContextId, DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 
-/// Bumps taken from one context before the next one has its turn.
+/// Bumps taken from one context before the next one is polled.
 const BUDGET: usize = 128;
 /// How long to sleep at most while an application's ring has no room for its completions.
 pub(crate) const RETRY: Nanos = 200_000;
@@ -29,9 +29,9 @@ struct Context {
 /// All contexts of a host.
 pub(crate) struct Contexts {
     list: Vec<Option<Context>>,
-    /// Those that are attached, in order: a poll looks at no others.
+    /// Those that are attached, in order: a poll reads no others.
     attached: Vec<u32>,
-    /// Who has the first turn: a place in `attached`.
+    /// Where the next poll begins: a place in `attached`.
     first: usize,
     draining: DrainingContexts,
 }
@@ -97,7 +97,7 @@ impl Contexts {
         at.pending.retain(|pending| *pending != flow);
     }
 
-    /// A flow is gone that had this completion to give: it says how the flow ended.
+    /// The last completion of a flow that is gone: it reports how the flow ended.
     pub(crate) fn part(&mut self, context: u32, completion: Completion) {
         let Some(at) = self.get(context) else { return };
         at.parting.retain(|other| other.slot.index != completion.slot.index);
@@ -139,7 +139,7 @@ impl Contexts {
 
     /// The flow has a completion to give, and had none.
     #[inline]
-    pub(crate) fn wants(&mut self, flow: u32, context: u32) {
+    pub(crate) fn add_pending(&mut self, flow: u32, context: u32) {
         if let Some(at) = self.get(context) {
             at.pending.push(flow);
         }
@@ -178,7 +178,7 @@ impl Contexts {
                 }
             }
             if given {
-                // All at once: each look of the application's in between takes the position's line away.
+                // All at once: each poll of the application's in between takes the position's cache line away.
                 context.end.completions.publish();
                 context.end.app_bell.ring();
             }
@@ -211,7 +211,7 @@ impl Context {
         !self.pending.is_empty() || !self.parting.is_empty() || self.log.is_some()
     }
 
-    /// Takes a turn's descriptors; false where the ring is corrupt.
+    /// Takes a round's descriptors; false where the ring is corrupt.
     fn take(&mut self, id: u32, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts) -> bool {
         for _ in 0..BUDGET {
             match self.end.bumps.pop() {

@@ -1,4 +1,4 @@
-//! `dma_h` of `p4/headers.p4`, as bytes: what pipeline and host say to each other.
+//! `dma_h` of `p4/headers.p4`, as bytes: the messages between pipeline and host.
 
 /// Bytes of a `dma_h`.
 pub(crate) const DMA_LEN: usize = 36;

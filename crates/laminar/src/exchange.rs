@@ -1,4 +1,4 @@
-//! A program that takes the place of another, under traffic (`opentoe p4 load`).
+//! Program replacement under traffic (`opentoe p4 load`).
 use crate::Laminar;
 use crate::program::Program;
 use engine::{Backend, ProgramSource, Runner};

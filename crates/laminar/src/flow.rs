@@ -1,5 +1,5 @@
-//! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2), joined with
-//! what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
+//! The host's half of a flow: what libTOE keeps in the paper (credits, transmission head, thesis 5.3.2). It is joined
+//! with what a segment's worth of bookkeeping needs. The pipeline decides; this follows its descriptors.
 mod recovery;
 
 use crate::descriptor::{BAD_ACK, CHALLENGE, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT, TX_NEW};
@@ -46,7 +46,7 @@ pub(crate) struct Flow {
     /// outgrows its small ring (docs/MEMORY.md).
     pub rx_most: u32,
 
-    /// Where payload lies now, and how much the buffers hold.
+    /// Present rings of payload, and how much the buffers hold.
     pub rx: Arc<ByteRing>,
     pub tx: Arc<ByteRing>,
     pub rx_size: u32,
@@ -57,32 +57,32 @@ pub(crate) struct Flow {
     /// Added to the pipeline's clock, milliseconds, to give the flow's timestamps; nothing where it has none.
     pub clock: Option<u32>,
     rtt: RttTimer,
-    /// There is something in `recovery`, or limited transmit is under way.
+    /// `recovery` is not idle, or limited transmit is active.
     losing: bool,
     /// The peer is to be notified that the congestion window was reduced, on the next new data.
     pub cwr: bool,
-    /// The window is smaller than a segment, and the persist timer says to use it (RFC 9293 section 3.8.6.2.1).
+    /// The window is smaller than a segment, and the persist timer has it used (RFC 9293 section 3.8.6.2.1).
     pub overriding: bool,
-    /// This host's FIN stands at `head`; the peer's behind `rx_tail`.
+    /// This host's FIN is at `head`; the peer's behind `rx_tail`.
     pub ends: Ends,
     pub life: Owner,
     pub tracked: bool,
     /// Bytes of a segment's headers without options.
     pub plain: u8,
-    /// The received stream is in this one of its rings, as completions say ([`ByteRing::number`]).
+    /// The received stream is in this one of its rings, as completions report ([`ByteRing::number`]).
     pub rx_ring: u8,
 
-    /// It stands still until it is removed or goes on.
+    /// It is stopped until it is removed or goes on.
     pub frozen: bool,
-    /// It stands in the list of those that may have something to send.
+    /// It is in the list of those that may have something to send.
     pub ready: bool,
-    /// A notice waits in its context.
-    pub noticed: bool,
-    /// It stands in the list of those with a time in `ack_due`.
+    /// A completion waits in its context.
+    pub completion_pending: bool,
+    /// It is in the list of those with a time in `ack_due`.
     pub ack_listed: bool,
     recovery: Recovery,
     /// A duplicate acknowledgement reported something new that the peer has.
-    block_is_news: bool,
+    block_is_new: bool,
     /// Its records go to a log.
     pub member: Option<Box<Member>>,
     /// When the acknowledgement that the pipeline delays goes out at the latest.
@@ -97,7 +97,7 @@ pub(crate) struct Flow {
     asked_for: Seq,
     /// When the last segment came whose timestamp was not too old.
     pub stamped_at: Nanos,
-    /// What it was installed with; its rings are those of now.
+    /// Parameters of its installation; its rings are the present ones.
     pub params: FlowParams,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Push {
     pub last: bool,
 }
 
-/// What a descriptor of the pipeline changed.
+/// Changes by a descriptor of the pipeline.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Change {
     pub delivered: u32,
@@ -130,7 +130,7 @@ pub(crate) struct Change {
     pub challenged: bool,
 }
 
-/// What came of the application's positions.
+/// Result of the application's positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bumped {
     /// They count.
@@ -169,7 +169,7 @@ impl Flow {
             tx_size: p.tx.most(),
             stats: p.stats.clone(),
             recovery: Recovery::new(p.snd_nxt),
-            block_is_news: false,
+            block_is_new: false,
             losing: false,
             overriding: false,
             cwr: false,
@@ -190,7 +190,7 @@ impl Flow {
             rx_ring: p.rx.number(),
             frozen: false,
             ready: false,
-            noticed: false,
+            completion_pending: false,
             member: None,
             params: p,
         };
@@ -198,7 +198,7 @@ impl Flow {
         flow
     }
 
-    /// Where the TCP header of its segments is.
+    /// Offset of the TCP header in its segments.
     #[inline]
     pub(crate) fn tcp_at(&self) -> usize {
         usize::from(self.plain) - wire::tcp::HEADER_LEN
@@ -216,13 +216,13 @@ impl Flow {
 
     /// The transmit stream goes on where its application has put it.
     #[cold]
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn adopt_grown_ring(&mut self) {
         if let Some(ring) = self.tx.grown() {
             self.use_rings(Arc::clone(&self.rx), ring);
         }
     }
 
-    /// The byte at stream position `last`, modulo the largest ring's size, is about to be received: where it is too far
+    /// The byte at stream position `last`, modulo the largest ring's size, is about to be received. Where it is too far
     /// ahead for the stream's ring, it goes on in another one.
     #[inline]
     pub(crate) fn receives(&mut self, last: u32) {
@@ -248,12 +248,12 @@ impl Flow {
         (self.rx, self.tx) = (rx, tx);
     }
 
-    /// Takes the application's positions; older ones say nothing new.
+    /// Takes the application's positions; older ones change nothing.
     pub(crate) fn bump(&mut self, bump: &Bump) -> Bumped {
         if bump.ring > self.tx.number() {
             match bump.ring {
                 Bump::UNTIL_SENT => (self.asked, self.asked_for) = (true, self.tx_base + bump.tx_head),
-                _ => self.look(),
+                _ => self.adopt_grown_ring(),
             }
         }
         let newer = |position: u32, old: u32| {
@@ -261,7 +261,7 @@ impl Flow {
             if step as i32 > 0 { step } else { 0 }
         };
         let written = newer(bump.tx_head, self.head - self.tx_base);
-        // What a log's reader has taken the log says.
+        // Of a log, the log itself has its reader's position.
         let taken = if self.member.is_some() { 0 } else { newer(bump.rx_head, self.rx_head) };
         let unacked = if !self.ends.may_write() { 0 } else { self.head - self.una };
         let extends = written > 0 && (!self.ends.may_write() || written > self.tx_size - unacked);
@@ -276,8 +276,8 @@ impl Flow {
         Bumped::Taken
     }
 
-    /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the window (thesis 5.3.1.7), or
-    /// two segments where it is nearly closed (RFC 9293 section 3.8.6.2.2).
+    /// Receive buffer to give back to the pipeline, where it is worth it. That is a quarter of the window (thesis
+    /// 5.3.1.7), or two segments where it is nearly closed (RFC 9293 section 3.8.6.2.2).
     // Meets RFC 9293: MUST-39, SHLD-14.
     pub(crate) fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
@@ -290,7 +290,7 @@ impl Flow {
         Some(gain)
     }
 
-    /// Takes in what the pipeline says.
+    /// Takes in a descriptor of the pipeline.
     pub(crate) fn follow(&mut self, dma: &Dma, now: Nanos) -> Change {
         let mut change =
             Change { bad_ack: dma.flags & BAD_ACK != 0, challenged: dma.flags & CHALLENGE != 0, ..Change::default() };
@@ -360,9 +360,9 @@ impl Flow {
         self.flight.bytes().saturating_sub(self.nxt - self.una)
     }
 
-    /// Credits to ask for, so that the next segment may go: all that the window leaves. Flows with a rate get theirs
-    /// from the packet generator.
-    pub(crate) fn wanted(&self, push: &Push) -> Option<u32> {
+    /// Credits that the next segment needs: all that the window leaves. Flows with a rate get theirs from the packet
+    /// generator.
+    pub(crate) fn missing_credits(&self, push: &Push) -> Option<u32> {
         let short = self.credits < push.len.max(1);
         (self.rate == 0 && short).then(|| self.allowance().max(push.len).max(1) - self.credits)
     }
@@ -378,7 +378,7 @@ impl Flow {
         self.nxt.before(self.end()) && self.nxt.before(self.edge) && self.life != Owner::Dead
     }
 
-    /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
+    /// The next segment, if one may be sent. Silly windows are avoided (RFC 9293 section 3.8.6.2.1).
     // Meets RFC 9293: MUST-38, SHLD-27, SHLD-28.
     // Meets RFC 5681: 3.1-a.
     pub(crate) fn next_push(&mut self) -> Option<Push> {
@@ -400,7 +400,7 @@ impl Flow {
         Some(Push { position, len, fin: fin_waits && len == data && window > len, last: len == data })
     }
 
-    /// A segment may be sent although it is not full and more data waits; where nothing is in flight, only with the
+    /// A segment may be sent although it is not full and more data waits. Where nothing is in flight, only with the
     /// credits that it needs.
     fn may_be_small(&self, usable: u32, has_credits: bool) -> bool {
         let small = SmallSegment {
@@ -476,7 +476,7 @@ impl Flow {
 
     /// A segment has come.
     #[inline]
-    pub(crate) fn heard(&self, now: Nanos) {
+    pub(crate) fn note_received(&self, now: Nanos) {
         let stats = &self.stats;
         add(&stats.rx_segments, 1);
         stats.last_rx_ns.store(now, Relaxed);
@@ -518,7 +518,7 @@ impl Flow {
         }
     }
 
-    /// It may have something to send: it gets its turn.
+    /// It may have something to send: it is queued for it.
     #[inline]
     pub(crate) fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event<Stream>>) {
         self.track(id, events);

@@ -1,4 +1,4 @@
-//! Prediction of a frame's flow, before the pipeline's look-up.
+//! Flow predictor: a frame's flow, before the pipeline's lookup.
 use engine::Frame;
 use engine::stream::FourTuple;
 use wire::{ethernet, ipv4, ipv6};

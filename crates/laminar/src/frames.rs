@@ -17,7 +17,7 @@ pub(crate) fn ip_header(frame: &Frame) -> Option<Result<(ip::Header, usize), Dro
     is_ip.then(|| ip::Header::parse(ethertype, &bytes[IP_AT..], frame.len() - IP_AT).map_err(|_| DropReason::Ip))
 }
 
-/// What became of a frame, for a capture.
+/// Fate of a frame, for a capture.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FrameVerdict {
     Accepted,
@@ -38,8 +38,8 @@ pub(crate) fn record(frame: &Frame, flow: Option<u32>, verdict: FrameVerdict, no
     recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
 }
 
-/// Why a frame that is none of TCP's goes to the control plane. A wrong IPv4 header says what it carries at a fixed
-/// place; what a wrong IPv6 header carries is unknown, and it is not the control plane's either.
+/// Why a frame that is none of TCP's goes to the control plane. A wrong IPv4 header has its protocol at a fixed place.
+/// What a wrong IPv6 header carries is unknown, and it is not the control plane's either.
 pub(crate) fn is_tcp(frame: &Frame) -> bool {
     let bytes = frame.bytes();
     match ip_header(frame) {

@@ -1,4 +1,4 @@
-//! Flows that stand still, until they leave or go on: stopped where nothing is under way.
+//! Frozen flows: stopped where nothing is under way, until they leave or go on.
 use crate::{Laminar, bare};
 use context::{Bump, Slot};
 use engine::stream::{self, Stream};
@@ -16,12 +16,12 @@ impl Laminar {
             return burst.events.push(stream::Event::Busy(id).into());
         }
         flow.frozen = true;
-        let owes = flow.ack_due.is_some();
+        let ack_pending = flow.ack_due.is_some();
         self.switch.program.hide(&flow.params);
         let tuple = flow.params.tuple;
         self.forget_tuple(&tuple);
         let Some(end) = self.flows[id.0 as usize].as_deref().map(|flow| self.flow_end(flow)) else { return };
-        if owes {
+        if ack_pending {
             self.acknowledge(id.0, burst);
         }
         if let Some(flow) = self.flows[id.0 as usize].as_deref_mut() {

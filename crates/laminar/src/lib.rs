@@ -1,20 +1,20 @@
 //! Laminar: TCP's data-path as a P4 program for a match-action pipeline (thesis chapter 5). The program (`p4/`) is
-//! compiled when the engine is made, and decides about every segment; around it stands what a switch and a host have.
+//! compiled when the engine is made, and decides about every segment; around it is what a switch and a host have.
 //!
 //! | file | what |
 //! |---|---|
 //! | `program` | the compiled program, its tables and registers |
 //! | `switch` | parser to deparser: ports, traffic manager, mirror |
-//! | `descriptor` | what pipeline and host say to each other |
+//! | `descriptor` | the messages between pipeline and host |
 //! | `contexts` | the applications' queues |
 //! | `log`, `places` | shared logs: the host's half of the sequencer; one that another daemon had |
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
-//! | `ahead`, `flow_predictor` | what a batch is going to need, asked for before its turn |
-//! | `exchange` | another program in the place of the present one |
-//! | `standing` | a flow that stands still, and goes on |
+//! | `prefetch`, `flow_predictor` | prefetch of what a batch is going to need |
+//! | `exchange` | program replacement under traffic |
+//! | `frozen` | a flow that is stopped, and goes on |
 //! | `resume` | a flow in the place of one that another daemon had |
-//! | `outcome`, `frames` | what becomes of what leaves the pipeline |
+//! | `pipeline_output`, `frames` | output of the pipeline: payload, completions, frames |
 #![forbid(unsafe_code)]
 
 mod buffers;
@@ -66,7 +66,7 @@ pub struct Laminar {
     flows: Vec<Option<Box<Flow>>>,
     /// Installed flows by their addresses, for segments that the pipeline leaves to the slow path.
     tuples: HashMap<FourTuple, u32>,
-    /// The same for frames that have not had their turn; of those of this batch, which flows they may be of.
+    /// The same for frames that are still to be processed; of those of this batch, which flows they may be of.
     flow_predictor: FlowPredictor,
     ahead: Vec<u32>,
     /// Flows that may have something to send, in turn.
@@ -74,7 +74,7 @@ pub struct Laminar {
     /// Flows whose credits come by rate.
     paced: Vec<u32>,
     last_tick: Nanos,
-    /// Flows whose acknowledgement is delayed, each once, by the time when it is to be looked at.
+    /// Flows whose acknowledgement is delayed, each once, by the time when it is to be checked.
     delayed: VecDeque<(Nanos, u32)>,
     /// Bytes pushed in this round.
     pushed: u32,
@@ -90,8 +90,8 @@ pub struct Laminar {
 }
 
 impl Laminar {
-    /// An engine within `limits`, whose windows are advertised with the shift `rx_scale` (RFC 7323): the same for all
-    /// flows, since a pipeline shifts by constants only. The program runs with these extensions.
+    /// An engine within `limits`, whose windows are advertised with the shift `rx_scale` (RFC 7323). The shift is the
+    /// same for all flows, since a pipeline shifts by constants only. The program runs with these extensions.
     ///
     /// # Errors
     /// A sentence, where the limits are beyond what the tables hold.
@@ -269,7 +269,7 @@ impl Laminar {
         self.switch.program.remove(&flow.params);
         self.forget_tuple(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
-        if flow.noticed && flow.life != Owner::Orphan {
+        if flow.completion_pending && flow.life != Owner::Orphan {
             self.contexts.part(flow.params.context.0, flow.completion(flow.params.slot));
         }
         self.paced.retain(|paced| *paced != id.0);
@@ -282,7 +282,7 @@ impl Laminar {
         self.contexts.forget(id, flow.params.context.0, flow.params.slot);
         self.switch.program.disown(id, flow.params.context.0);
         (flow.params.context, flow.params.slot) = (context, slot);
-        flow.noticed = false;
+        flow.completion_pending = false;
         if !flow.frozen {
             self.switch.program.own(&flow.params, flow.tx_base);
         }
@@ -324,7 +324,7 @@ impl Laminar {
             flow = again;
         }
         let asked = flow.asked;
-        // Whom nobody is ahead of needs not wait for a turn.
+        // With no flow ahead of it, it need not wait.
         if self.ready.is_empty() && self.pushed < ROUND_BYTES && flow.has_more() {
             self.push_of(id, burst);
         } else {
@@ -342,7 +342,7 @@ impl Laminar {
         flow.ack_due = None;
         let (context, edge) = (flow.params.context.0 as u16, flow.rcv_nxt().0);
         let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, edge, ..Dma::default() };
-        self.tell(PORT_HOST, &dma, burst);
+        self.inject(PORT_HOST, &dma, burst);
     }
 
     /// An acknowledgement of what is there.
@@ -356,7 +356,7 @@ impl Laminar {
         let context = flow.params.context.0 as u16;
         let closed = flow.edge.at_or_before(flow.una);
         let dma = Dma { op: DMA_GRANT, flags: TIMEOUT, context, flow: id as u16, ..Dma::default() };
-        self.tell(PORT_CONTROL, &dma, burst);
+        self.inject(PORT_CONTROL, &dma, burst);
         self.may_send(id, burst);
         if closed {
             // The window was closed over data in flight: only a probe can find out about it.
@@ -419,7 +419,7 @@ impl Laminar {
             for id in &active {
                 // The packet generator's header has its `packet_id` where a descriptor has its flow.
                 let tick = Dma { flow: *id as u16, ..Dma::default() };
-                self.tell(PORT_TIMER, &tick, burst);
+                self.inject(PORT_TIMER, &tick, burst);
             }
         }
         active.iter().for_each(|id| self.may_send(*id, burst));
@@ -452,7 +452,7 @@ impl Laminar {
         count
     }
 
-    /// Pushes segments of flows whose turn it is into the pipeline (thesis 5.3.2.2).
+    /// Pushes segments of flows that are next into the pipeline (thesis 5.3.2.2).
     fn push(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let mut count = 0;
         while count < DESCRIPTORS && self.pushed < ROUND_BYTES {
@@ -473,9 +473,9 @@ impl Laminar {
             return false;
         };
         let context = flow.params.context.0 as u16;
-        let wanted = flow.wanted(&push);
+        let missing = flow.missing_credits(&push);
         let edge = flow.rcv_nxt().0;
-        flow.credits += wanted.unwrap_or(0);
+        flow.credits += missing.unwrap_or(0);
         let flags = flow.tx_flags(&push);
         flow.pushed(&push, now);
         self.pushed += push.len;
@@ -485,10 +485,10 @@ impl Laminar {
         }
         flow.publish_sent();
         let asked = flow.asked;
-        if let Some(position) = wanted {
+        if let Some(position) = missing {
             let (flow, edge) = (id as u16, i32::MAX as u32);
             let grant = Dma { op: DMA_GRANT, context, flow, position, edge, ..Dma::default() };
-            self.tell(PORT_CONTROL, &grant, burst);
+            self.inject(PORT_CONTROL, &grant, burst);
         }
         let dma = Dma {
             op: DMA_TX,

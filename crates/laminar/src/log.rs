@@ -1,5 +1,6 @@
-//! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log;
-//! this puts it there, fills gaps, finds out when records are complete, and gives their room back to the connections.
+//! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log.
+//! This part puts it there, fills gaps, finds out when records are complete, and gives their room back to the
+//! connections.
 mod handover;
 
 use crate::Laminar;
@@ -147,7 +148,7 @@ impl Laminar {
         }
     }
 
-    /// Records that became complete in this round can be read: now that all that the pipeline said was done.
+    /// Records that became complete in this round can be read: now that all descriptors of the pipeline were processed.
     pub(crate) fn advance_logs(&mut self) {
         while let Some(id) = self.logs.moved.pop() {
             self.advance_log(id);
@@ -212,7 +213,7 @@ impl Laminar {
         let Some(log) = self.logs.get(number) else { return };
         let count = upto.wrapping_sub(log.head as u32);
         if count as u64 > log.ready - log.head {
-            // An older number says nothing new.
+            // An older number changes nothing.
             if count as i32 > 0 {
                 burst.drops.count(DropReason::BumpRange);
             }
@@ -248,7 +249,7 @@ fn flow_log(flows: &[Option<Box<Flow>>], id: u32) -> Option<u16> {
 }
 
 impl Logs {
-    /// Ends a flow's membership; says of which log.
+    /// Ends a flow's membership; returns of which log.
     fn leave(&mut self, flow: &mut Flow) -> Option<u16> {
         let mut member = flow.member.take()?;
         let log = self.list.get_mut(member.log as usize)?.as_mut()?;

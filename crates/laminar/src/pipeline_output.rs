@@ -39,7 +39,7 @@ impl Laminar {
 
     /// A descriptor of which there are few: without payload.
     #[inline(never)]
-    pub(crate) fn tell(&mut self, port: u16, dma: &Dma, burst: &mut Burst<'_, Stream>) {
+    pub(crate) fn inject(&mut self, port: u16, dma: &Dma, burst: &mut Burst<'_, Stream>) {
         self.entry(port, dma, Carried::Nothing, burst);
     }
 
@@ -93,7 +93,7 @@ impl Laminar {
         }
     }
 
-    /// A segment that egress used up: an acknowledgement, or payload that is not wanted.
+    /// A segment that egress used up: an acknowledgement, or payload that is not accepted.
     fn spent(&mut self, answered: bool, carried: Carried, burst: &mut Burst<'_, Stream>) {
         let Carried::Received(frame, _) = carried else { return };
         let owner = self.owner(&frame);
@@ -102,7 +102,7 @@ impl Laminar {
         let now = self.now;
         if let Some((id, parts)) = owner {
             if let Some(flow) = self.flow(id) {
-                flow.heard(now);
+                flow.note_received(now);
                 if !answered && flow.clock.is_some() {
                     flow.stamped_at = now;
                 }
@@ -138,8 +138,8 @@ impl Laminar {
         let again = segment.as_ref().is_some_and(|(frame, payload_at)| arrived(flow, (frame, *payload_at), &dma, now));
         let edge = flow.edge;
         let change = flow.follow(&dma, now);
-        let news = dma.op == DMA_GRANT || dma.flags & (FAST_RETRANSMIT | DUP_ACK) != 0;
-        let moved = change.acked || edge != flow.edge || news || again;
+        let is_new = dma.op == DMA_GRANT || dma.flags & (FAST_RETRANSMIT | DUP_ACK) != 0;
+        let moved = change.acked || edge != flow.edge || is_new || again;
         if change.wider {
             self.switch.program.set_largest_window(id, flow.max_wnd);
         }
@@ -157,9 +157,10 @@ impl Laminar {
         }
         flow.count_received(length > dma.skip, change.delivered);
         let logged = flow.member.is_some();
-        if ((change.delivered > 0 && !logged) || change.acked) && flow.life != Owner::Orphan && !flow.noticed {
-            flow.noticed = true;
-            self.contexts.wants(id, flow.params.context.0);
+        if ((change.delivered > 0 && !logged) || change.acked) && flow.life != Owner::Orphan && !flow.completion_pending
+        {
+            flow.completion_pending = true;
+            self.contexts.add_pending(id, flow.params.context.0);
         }
         if moved {
             flow.may_send(id, &mut self.ready, burst.events);
@@ -187,7 +188,7 @@ impl Laminar {
         }
     }
 
-    /// What most descriptors do not say.
+    /// Changes that few descriptors report.
     #[cold]
     fn unusual_change(&mut self, id: u32, length: u32, change: &Change, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
@@ -241,7 +242,7 @@ impl Laminar {
 /// shows that something has to be sent again.
 #[inline(always)]
 fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) -> bool {
-    flow.heard(now);
+    flow.note_received(now);
     let mut again = false;
     if payload_at > usize::from(flow.plain) {
         // Where all segments have timestamps, these are all that the pipeline took off.

@@ -68,7 +68,7 @@ pub(crate) struct Member {
     /// Complete records, and all ever given back.
     pub records: u64,
     pub trimmed: u64,
-    /// Where what is not complete lies, in order.
+    /// Stretches that are not complete, in order.
     pub stretches: VecDeque<Stretch>,
 }
 
@@ -158,7 +158,7 @@ impl Log {
         member.reserved = member.reserved.wrapping_add(bytes);
     }
 
-    /// Puts bytes of the flow's stream from `offset` on to their places: `write` gets each piece's first and last byte,
+    /// Puts bytes of the flow's stream from `offset` on to their places. `write` gets each piece's first and last byte,
     /// counted from `offset`, and its place in the log.
     pub(crate) fn pieces(
         &self,
@@ -218,7 +218,7 @@ impl Log {
         (self.ready != before).then(|| self.completion())
     }
 
-    /// How far it can be read, for its application.
+    /// The completion with how far it can be read.
     pub(crate) fn completion(&self) -> Completion {
         let slot = Slot { index: LOG_SLOT, generation: 0 };
         Completion { ring: 0, urgent: false, slot, rx_tail: self.ready as u32, tx_tail: self.tail as u32, fin: false }

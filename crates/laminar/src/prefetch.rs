@@ -1,4 +1,4 @@
-//! Lines of the cache that a batch is going to need, asked for before its turn (docs/PERFORMANCE.md).
+//! Cache prefetch: the lines that a batch is going to need (docs/PERFORMANCE.md).
 //!
 //! A descriptor names its flow. A frame's flow is known when the pipeline has found it, which is too late: so it is
 //! guessed.
@@ -8,8 +8,8 @@ use engine::Frame;
 
 /// So many frames ahead, what a flow leads to is asked for.
 const AHEAD: usize = 4;
-/// Up to so many flows, most of what is needed of them stays in the core's own cache, and to ask for it costs more than
-/// it saves.
+/// Up to so many flows, most of what is needed of them stays in the core's own cache. Prefetching it would cost more
+/// than it saves.
 const FEW: usize = 512;
 impl Laminar {
     /// Before a batch of frames: notes their flows.

@@ -110,41 +110,42 @@ type Key = (u32, u8, ProgramSource);
 
 /// Programs that were compiled before, the latest last: hosts of one daemon share the code.
 static COMPILED: Mutex<Vec<(Key, Native)>> = Mutex::new(Vec::new());
-/// Kept at most, and bytes of them.
-const KEPT: usize = 64;
-const KEPT_BYTES: usize = 32 << 20;
-/// What a program takes for each byte of its text, when it is read, compiled and kept, as measured (1.7 MB for 66 KB).
+/// Most programs in the cache, and most bytes of them.
+const CACHED: usize = 64;
+const CACHED_BYTES: usize = 32 << 20;
+/// What a program takes for each byte of its text, when it is read, compiled and cached, as measured (1.7 MB for 66
+/// KB).
 const BYTES_FOR_EACH: usize = 25;
 
-fn kept() -> MutexGuard<'static, Vec<(Key, Native)>> {
+fn cache() -> MutexGuard<'static, Vec<(Key, Native)>> {
     COMPILED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes room for one more: the oldest go.
-fn make_room<T>(kept: &mut Vec<(Key, T)>, more: &Key) {
+fn make_room<T>(cache: &mut Vec<(Key, T)>, more: &Key) {
     let bytes = |(_, _, source): &Key| {
         let pairs = source.files.iter().chain(&source.defines);
         pairs.map(|(name, text)| name.len() + text.len()).sum::<usize>() * BYTES_FOR_EACH
     };
-    let mut all = bytes(more) + kept.iter().map(|(key, _)| bytes(key)).sum::<usize>();
+    let mut all = bytes(more) + cache.iter().map(|(key, _)| bytes(key)).sum::<usize>();
     let mut over = 0;
-    while over < kept.len() && (all > KEPT_BYTES || kept.len() - over >= KEPT) {
-        all -= bytes(&kept[over].0);
+    while over < cache.len() && (all > CACHED_BYTES || cache.len() - over >= CACHED) {
+        all -= bytes(&cache[over].0);
         over += 1;
     }
-    kept.drain(..over);
+    cache.drain(..over);
 }
 
 fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, String> {
     let key = (flows, rx_scale, source.clone());
-    if let Some((_, native)) = kept().iter().find(|(known, _)| *known == key) {
+    if let Some((_, native)) = cache().iter().find(|(known, _)| *known == key) {
         return Ok(native.fresh());
     }
     let native = Native::new(read(flows, rx_scale, source)?.program).map_err(|e| e.to_string())?;
     let fresh = native.fresh();
-    let mut kept = kept();
-    make_room(&mut kept, &key);
-    kept.push((key, native));
+    let mut cache = cache();
+    make_room(&mut cache, &key);
+    cache.push((key, native));
     Ok(fresh)
 }
 
@@ -226,7 +227,7 @@ impl Program {
         Ok(program)
     }
 
-    /// What runs it.
+    /// The backend that runs it.
     pub(crate) fn backend(&self) -> Backend {
         match self.pipeline {
             Pipeline::Native(_) => Backend::Native,
@@ -558,17 +559,17 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_kept_within_limits() {
-        let mut kept: Vec<(Key, ())> = Vec::new();
+    fn the_cache_of_programs_has_limits() {
+        let mut cache: Vec<(Key, ())> = Vec::new();
         let mut add = |name: &str, bytes: usize| {
             let key = key(name, bytes);
-            make_room(&mut kept, &key);
-            kept.push((key, ()));
-            kept.iter().map(|((_, _, source), ())| source.main.clone()).collect::<Vec<_>>()
+            make_room(&mut cache, &key);
+            cache.push((key, ()));
+            cache.iter().map(|((_, _, source), ())| source.main.clone()).collect::<Vec<_>>()
         };
-        let third = KEPT_BYTES / BYTES_FOR_EACH / 3 - 1;
-        (0..100).for_each(|at| assert!(add(&at.to_string(), 100).len() <= KEPT));
-        assert_eq!(add("a", third).len(), KEPT);
+        let third = CACHED_BYTES / BYTES_FOR_EACH / 3 - 1;
+        (0..100).for_each(|at| assert!(add(&at.to_string(), 100).len() <= CACHED));
+        assert_eq!(add("a", third).len(), CACHED);
         add("b", third);
         assert_eq!(add("c", third), ["a", "b", "c"], "the oldest went first");
         assert_eq!(add("d", third), ["b", "c", "d"]);

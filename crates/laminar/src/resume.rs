@@ -1,4 +1,4 @@
-//! Flows that leave for another daemon's engine, and come from one (docs/TAKEOVER.md): what host and pipeline know of a
+//! Flows that leave for another daemon's engine, and come from one (docs/TAKEOVER.md): what host and pipeline have of a
 //! flow, in the terms of TCP. A pipeline keeps no more of a flow than its registers, so this is little.
 use crate::Laminar;
 use crate::flow::Flow;
@@ -8,7 +8,7 @@ use tcp::Ends;
 use wire::Seq;
 
 impl Laminar {
-    /// What a flow is when it leaves, or stands still.
+    /// State of a flow when it leaves, or is frozen.
     pub(crate) fn flow_end(&self, flow: &Flow) -> FlowEnd {
         let program = &self.switch.program;
         let id = flow.params.flow.0;
@@ -30,11 +30,11 @@ impl Laminar {
         }
     }
 
-    /// A flow goes on that was installed where another engine left it. What was on its way in between is lost: what is
+    /// A flow goes on that was installed where another engine left it. What was on its way in between is lost. What is
     /// unacknowledged is sent again, and an ACK reports to the peer what is expected of it.
     pub(crate) fn resume(&mut self, id: FlowId, end: &FlowEnd, burst: &mut Burst<'_, Stream>) {
         let (Some(flow), Some(mut resume)) = (self.flow(id.0), end.resume) else { return };
-        // After a kill, all that the ring holds is taken for offered, and that may be more than the window's field can
+        // After a kill, all that the ring holds is taken for offered. That may be more than the window's field can
         // advertise (RFC 7323 section 2.2).
         resume.window = resume.window.min(flow.rx_window);
         flow.resume(end, &resume);
@@ -59,7 +59,7 @@ impl Flow {
         self.rx_head = self.rx_tail.wrapping_sub(end.unread);
         // The right edge stays where it is, whatever the application has read since.
         self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.rx_window);
-        // The application may have said of its ring what is not so.
+        // The application may have reported a wrong ring.
         if end.unread > self.rx_most {
             self.outgrow(end.unread);
         }

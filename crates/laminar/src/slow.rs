@@ -142,7 +142,7 @@ impl Laminar {
         }
     }
 
-    /// PAWS for a segment that the pipeline has not looked at, or has found old.
+    /// PAWS for a segment that the pipeline has not checked, or has found old.
     // Meets RFC 7323: 3.2-c, 5.3-a, 5.3-b, 5.5-a.
     fn check_timestamp(&self, id: u32, parts: &Parts) -> Result<(), Rejected> {
         let Some(flow) = self.flows[id as usize].as_deref().filter(|flow| flow.clock.is_some()) else { return Ok(()) };

@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 const QUEUE: usize = 4096;
 /// Room for headers in a frame that is made: more than Laminar's need, and so many zeros are written without a call.
 const FRONT: usize = 160;
-/// Payload of at most so many bytes is copied behind the headers: that costs less than counting a reference to it here
+/// Payload of at most so many bytes is copied behind the headers. That costs less than counting a reference to it here
 /// and at the peer. One line of the cache.
 pub(crate) const SHORT: u32 = 64;
 
-/// What goes along with a packet beside the pipeline: the program never sees payload.
+/// Companion of a packet beside the pipeline: the program never gets payload.
 #[derive(Debug)]
 pub(crate) enum Carried {
     Nothing,
@@ -50,7 +50,7 @@ impl Carried {
     }
 }
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// A descriptor for the host: [`Switch::head`].
@@ -118,24 +118,24 @@ impl Switch {
         self.counts[0] += 1;
         let Through { crossed, output } = self.program.pipeline.through(input, &mut self.behind);
         self.len = output.head_len();
-        let (port, rest) = (output.port, output.rest);
+        let (port, payload_at) = (output.port, output.payload_at);
         if !crossed {
-            if !output.kept {
-                return (End::Refused, port, rest, false);
+            if !output.forwarded {
+                return (End::Refused, port, payload_at, false);
             }
             if output.bypass {
-                return (End::Past, port, rest, false);
+                return (End::Past, port, payload_at, false);
             }
-            let length = self.len + input.length - rest;
+            let length = self.len + input.length - payload_at;
             std::mem::swap(&mut self.between, &mut self.behind);
-            let (kept, copies) = self.egress(port, output.queue, length);
-            return (End::Egress(kept), port, rest, copies);
+            let (forwarded, copies) = self.egress(port, output.queue, length);
+            return (End::Egress(forwarded), port, payload_at, copies);
         }
         self.counts[1] += 1;
         if output.has_copies() {
             self.queue_copies();
         }
-        (End::Egress(output.kept), port, rest, output.has_copies())
+        (End::Egress(output.forwarded), port, payload_at, output.has_copies())
     }
 
     /// The packet whose headers are in `between` through egress: whether it left, and whether copies wait.
@@ -147,7 +147,7 @@ impl Switch {
         if output.has_copies() {
             self.queue_copies();
         }
-        (output.kept, output.has_copies())
+        (output.forwarded, output.has_copies())
     }
 
     #[cold]
@@ -171,14 +171,18 @@ impl Switch {
     pub(crate) fn frame(&mut self, port: u16, mut frame: Box<Frame>) -> Outcome {
         let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
         match self.pass(input) {
-            (End::Egress(true), PORT_HOST, rest, _) => Outcome::Host(Carried::Received(frame, rest)),
-            (End::Egress(false), _, rest, answered) => Outcome::Spent(answered, Carried::Received(frame, rest)),
-            (End::Past, port, rest, _) => {
-                rewrite(&mut frame, self.head(), rest);
+            (End::Egress(true), PORT_HOST, payload_at, _) => Outcome::Host(Carried::Received(frame, payload_at)),
+            (End::Egress(false), _, payload_at, answered) => {
+                Outcome::Spent(answered, Carried::Received(frame, payload_at))
+            }
+            (End::Past, port, payload_at, _) => {
+                rewrite(&mut frame, self.head(), payload_at);
                 if port == PORT_CPU { Outcome::Cpu(frame) } else { Outcome::Forward(frame) }
             }
             // A segment does not become another frame.
-            (End::Egress(true) | End::Refused, _, rest, _) => Outcome::Refused(Carried::Received(frame, rest)),
+            (End::Egress(true) | End::Refused, _, payload_at, _) => {
+                Outcome::Refused(Carried::Received(frame, payload_at))
+            }
         }
     }
 
@@ -202,7 +206,7 @@ impl Switch {
         if output.has_copies() {
             self.queue_copies();
         }
-        if !output.kept {
+        if !output.forwarded {
             pool.put(frame);
             return Outcome::Spent(false, carried);
         }
@@ -229,11 +233,11 @@ impl Switch {
         self.len = output.head_len();
         self.between[..self.len].copy_from_slice(&frame.bytes()[..self.len]);
         pool.put(frame);
-        if !output.kept || output.bypass {
+        if !output.forwarded || output.bypass {
             return Outcome::Refused(carried);
         }
-        let (kept, _) = self.egress(output.port, output.queue, self.len + length - output.rest);
-        match (kept, output.port) {
+        let (forwarded, _) = self.egress(output.port, output.queue, self.len + length - output.payload_at);
+        match (forwarded, output.port) {
             (false, _) => Outcome::Spent(false, carried),
             (true, PORT_HOST) => Outcome::Host(carried),
             (true, _) => {
@@ -282,10 +286,10 @@ impl Switch {
 }
 
 /// Puts the deparser's headers in the place of those that the parser took.
-fn rewrite(frame: &mut Frame, head: &[u8], rest: usize) {
-    if head.len() == rest {
-        frame.bytes_mut()[..rest].copy_from_slice(head);
-    } else if frame.strip_front(rest) {
+fn rewrite(frame: &mut Frame, head: &[u8], payload_at: usize) {
+    if head.len() == payload_at {
+        frame.bytes_mut()[..payload_at].copy_from_slice(head);
+    } else if frame.strip_front(payload_at) {
         frame.grow_front(head.len());
         frame.bytes_mut()[..head.len()].copy_from_slice(head);
     }

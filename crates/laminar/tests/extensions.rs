@@ -39,17 +39,21 @@ fn solo(engine: MakeEngine, timestamps: bool, sack: bool) -> Solo {
 
 // Checks RFC 2018: 4-a, 4-b, 4-c, 4-d.
 #[test]
-fn acknowledgements_tell_of_the_interval() {
+fn acknowledgements_report_the_interval() {
     let mut s = solo(sack, false, true);
-    let told = |sent: &[Seg]| sent.iter().map(|s| (s.ack, s.sack)).collect::<Vec<_>>();
-    assert_eq!(told(&s.receive(&[seg(S, S, ACK, 500)])), [(S + 500, None)]);
+    let acked = |sent: &[Seg]| sent.iter().map(|s| (s.ack, s.sack)).collect::<Vec<_>>();
+    assert_eq!(acked(&s.receive(&[seg(S, S, ACK, 500)])), [(S + 500, None)]);
     let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
     // Each pseudo segment passes behind the segment that it came of.
     let blocks = [S + 1500, S + 1600].map(|right| (S + 500, Some((S + 1000, right))));
-    assert_eq!(told(&sent), blocks);
-    assert_eq!(told(&s.receive(&[seg(S + 3000, S, ACK, 10)])), [(S + 500, Some((S + 1000, S + 1600)))], "one interval");
-    assert_eq!(told(&s.receive(&[seg(S + 500, S, ACK, 200)])), [(S + 700, Some((S + 1000, S + 1600)))]);
-    assert_eq!(told(&s.receive(&[seg(S + 700, S, ACK, 300)])), [(S + 1600, None)]);
+    assert_eq!(acked(&sent), blocks);
+    assert_eq!(
+        acked(&s.receive(&[seg(S + 3000, S, ACK, 10)])),
+        [(S + 500, Some((S + 1000, S + 1600)))],
+        "one interval"
+    );
+    assert_eq!(acked(&s.receive(&[seg(S + 500, S, ACK, 200)])), [(S + 700, Some((S + 1000, S + 1600)))]);
+    assert_eq!(acked(&s.receive(&[seg(S + 700, S, ACK, 300)])), [(S + 1600, None)]);
     s.read(1600);
 }
 
@@ -85,14 +89,14 @@ fn only_the_hole_is_sent_again() {
 fn a_hole_that_had_its_time_is_sent_again() {
     let mut s = solo(sack, false, true);
     let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
-    let told = |ack, sack| Seg { sack, window: 65535, ..seg(S, ack, ACK, 0) };
+    let acked = |ack, sack| Seg { sack, window: 65535, ..seg(S, ack, ACK, 0) };
     assert_eq!(s.write(3000, false).len(), 3);
     assert!(s.command(stream::Command::Overdue(FLOW)).is_empty(), "the peer has nothing beyond a hole");
-    assert!(s.receive(&[told(S, Some((S + 1000, S + 2000)))]).is_empty());
+    assert!(s.receive(&[acked(S, Some((S + 1000, S + 2000)))]).is_empty());
     assert_eq!(s.side.stats.read().sacked, 1000);
     assert_eq!(sent(&s.command(stream::Command::Overdue(FLOW))), [(0, 1000)]);
     assert!(s.command(stream::Command::Overdue(FLOW)).is_empty(), "it is being made up for");
-    s.receive(&[told(S + 3000, None)]);
+    s.receive(&[acked(S + 3000, None)]);
     let figures = s.side.stats.read();
     assert_eq!((figures.fast_retransmits, figures.sacked), (1, 0));
 }
@@ -102,13 +106,13 @@ fn a_hole_that_had_its_time_is_sent_again() {
 fn a_tail_of_one_segment_is_probed() {
     let mut s = solo(sack, false, true);
     let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
-    let told = |ack| Seg { window: 65535, ..seg(S, ack, ACK, 0) };
+    let acked = |ack| Seg { window: 65535, ..seg(S, ack, ACK, 0) };
     assert_eq!(s.write(2000, false).len(), 2);
     assert!(s.command(stream::Command::ProbeTail(FLOW)).is_empty(), "two segments");
-    assert!(s.receive(&[told(S + 1000)]).is_empty());
+    assert!(s.receive(&[acked(S + 1000)]).is_empty());
     assert_eq!(sent(&s.command(stream::Command::ProbeTail(FLOW))), [(1000, 1000)]);
     assert!(s.command(stream::Command::ProbeTail(FLOW)).is_empty(), "it was sent again");
-    assert!(s.receive(&[told(S + 2000)]).is_empty());
+    assert!(s.receive(&[acked(S + 2000)]).is_empty());
     assert!(s.command(stream::Command::ProbeTail(FLOW)).is_empty(), "nothing is outstanding");
     assert_eq!(s.side.stats.read().fast_retransmits, 0, "no sign of congestion");
 }
@@ -128,7 +132,7 @@ fn limited_transmit_takes_new_selective_acknowledgements() {
 }
 
 #[test]
-fn blocks_take_the_quick_way() {
+fn blocks_take_the_fast_path() {
     let mut s = solo(sack, false, true);
     s.write(4000, false);
     let passes = |s: &Solo| {
@@ -196,7 +200,7 @@ fn every_second_segment_is_acknowledged() {
     assert!(s.receive(&[seg(S, S, ACK, 100)]).is_empty());
     assert_eq!(s.receive(&[seg(S + 100, S, ACK, 100)])[0].ack, S + 200);
     assert!(s.receive(&[seg(S + 200, S, ACK, 100)]).is_empty());
-    assert_eq!(s.completion().unwrap().0, 300, "the application hears at once");
+    assert_eq!(s.completion().unwrap().0, 300, "the application is notified at once");
     assert!(s.wait(400_000).is_empty());
     assert_eq!(s.wait(100_000)[0].ack, S + 300, "the timer");
     assert!(s.wait(2_000_000).is_empty(), "once");
@@ -290,7 +294,7 @@ fn one_segment_of_each_round_trip_is_timed_in_the_data_path() {
             "{measured}"
         );
     }
-    // Of the segments that were sent twice, no acknowledgement says which it answers (Karn's algorithm).
+    // Of the segments that were sent twice, no acknowledgement shows which it answers (Karn's algorithm).
     assert_eq!(s.write(100, false).len(), 1);
     assert_eq!(s.command(stream::Command::Retransmit(FLOW, None)).len(), 1);
     s.receive(&[answer(700, 9)]);

@@ -1,4 +1,4 @@
-//! A changed program takes the place of the running one; a bad one does not.
+//! Program replacement: a changed program takes the place of the running one; a bad one does not.
 #[path = "../../flextoe/tests/common/mod.rs"]
 mod common;
 
@@ -44,22 +44,22 @@ fn a_bad_program_is_refused_and_the_running_one_untouched() {
     let mut s = solo();
     s.receive(&[seg(S, S, ACK, 500)]);
     let refused = |s: &mut Solo, source: &ProgramSource| s.side.engine.load(source).unwrap_err();
-    let said = refused(
+    let error = refused(
         &mut s,
         &changed("reassembly.p4", "w.edge = w.edge + hdr.seg.amount;", "w.edge = w.edge + hdr.seg.amuont;"),
     );
-    assert!(said.starts_with("reassembly.p4:") && said.contains("amuont"), "{said}");
-    let said =
+    assert!(error.starts_with("reassembly.p4:") && error.contains("amuont"), "{error}");
+    let error =
         refused(&mut s, &changed("reassembly.p4", "w.edge = w.edge + hdr.seg.amount;", "w.edge = w.edge + w.next;"));
-    assert!(said.starts_with("reassembly.p4:"), "a stateful ALU adds no two words of memory: {said}");
-    let said = refused(&mut s, &changed("transmission.p4", "ecn_bytes;", "marked_bytes;"));
-    assert!(said.contains("ecn_bytes"), "{said}");
-    let said = refused(
+    assert!(error.starts_with("reassembly.p4:"), "a stateful ALU adds no two words of memory: {error}");
+    let error = refused(&mut s, &changed("transmission.p4", "ecn_bytes;", "marked_bytes;"));
+    assert!(error.contains("ecn_bytes"), "{error}");
+    let error = refused(
         &mut s,
         &changed("egress.p4", "bit<48> dst_mac, bit<48> src_mac,", "bit<8> more, bit<48> dst_mac, bit<48> src_mac,"),
     );
-    assert!(said.contains("not Laminar's"), "{said}");
-    let said = refused(&mut s, &Extensions::NONE.source());
-    assert!(said.contains("-D SACK"), "{said}");
+    assert!(error.contains("not Laminar's"), "{error}");
+    let error = refused(&mut s, &Extensions::NONE.source());
+    assert!(error.contains("-D SACK"), "{error}");
     assert_eq!(s.receive(&[seg(S + 500, S, ACK, 500)])[0].ack, S + 1000);
 }

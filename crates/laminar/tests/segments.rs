@@ -34,7 +34,7 @@ fn every_segment_is_acknowledged_one_by_one() {
     let mut s = solo();
     assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 500]);
     let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
-    assert_eq!(acks(&sent), [S + 500, S + 500], "duplicates tell of the hole");
+    assert_eq!(acks(&sent), [S + 500, S + 500], "duplicates report the hole");
     assert_eq!(acks(&s.receive(&[seg(S + 500, S, ACK, 500)])), [S + 1600]);
     assert_eq!(s.completion().unwrap().0, 1600);
     s.read(1600);
@@ -96,7 +96,7 @@ fn an_empty_fin_and_our_own() {
 
 // Checks RFC 5961: 3.2-a, 3.2-b, 3.2-c, 4.2-a.
 #[test]
-fn resets_and_syns_as_rfc_5961_says() {
+fn resets_and_syns_as_in_rfc_5961() {
     let mut s = solo();
     let rst = Flags::RST | ACK;
     assert!(s.receive(&[seg(S + 9000, S, rst, 0)]).is_empty(), "outside the window");
@@ -132,7 +132,7 @@ fn what_lies_outside_the_window_acknowledges_nothing() {
     s.read(1000);
     s.completion();
     assert_eq!(s.write(100, false).len(), 1);
-    // Below the window, beyond it, below it with a FIN and with options that go another way.
+    // Below the window, beyond it, below it with a FIN and with options that take the slow path.
     let sack = Seg { sack: Some((S + 5, S + 9)), ..seg(S + 100, S + 100, ACK, 100) };
     let fin = seg(S + 100, S + 100, ACK | Flags::FIN, 100);
     for old in [seg(S + 100, S + 100, ACK, 100), seg(S + 20_000, S + 100, ACK, 100), fin, sack] {
@@ -152,7 +152,7 @@ fn challenges_are_limited() {
 }
 
 #[test]
-fn options_that_the_parser_does_not_know_are_taken_off() {
+fn options_unknown_to_the_parser_are_removed() {
     let mut s = solo();
     let with = |seq, len| Seg { sack: Some((S + 5, S + 9)), ..seg(seq, S, ACK, len) };
     assert_eq!(acks(&s.receive(&[with(S, 500)])), [S + 500]);
@@ -240,15 +240,15 @@ fn a_small_window_waits_for_the_persist_timer() {
 // Checks RFC 9293: MUST-1, REC-1, MUST-39, SHLD-14.
 // Checks RFC 7323: 2.3-b.
 #[test]
-fn a_window_that_opens_is_told() {
+fn a_window_that_opens_is_advertised() {
     let mut s = solo();
     for at in 0..4 {
         s.receive(&[seg(S + at * 2000, S, ACK, 2000)]);
     }
     let closed = s.receive(&[seg(S + 8000, S, ACK, 1000)]);
     assert_eq!(closed[0].ack, S + 8000, "beyond the window");
-    let told = s.read(4000);
-    assert_eq!((told.len(), told[0].ack, told[0].window), (1, S + 8000, 192 + 4000));
+    let update = s.read(4000);
+    assert_eq!((update.len(), update[0].ack, update[0].window), (1, S + 8000, 192 + 4000));
 }
 
 // Checks RFC 5681: 3.1-a.
@@ -293,8 +293,8 @@ fn impossible_descriptors_change_nothing() {
         assert!(s.round().is_empty());
     }
     assert_eq!(s.drops(DropReason::BumpRange), 2);
-    let stranger = Bump { slot: Slot { index: 0, generation: 9 }, ..bump(10, 0) };
-    s.side.app.end.bumps.push(stranger.to_words()).unwrap();
+    let stale = Bump { slot: Slot { index: 0, generation: 9 }, ..bump(10, 0) };
+    s.side.app.end.bumps.push(stale.to_words()).unwrap();
     assert!(s.round().is_empty());
     assert_eq!(s.drops(DropReason::BumpUnknown), 1);
 }
@@ -330,7 +330,7 @@ fn a_moved_flow_takes_its_bytes_along() {
 }
 
 #[test]
-fn an_orphan_tells_nobody_but_the_control_plane() {
+fn an_orphan_reports_to_the_control_plane_only() {
     let mut s = solo();
     s.command(stream::Command::Orphan(FLOW));
     s.receive(&[seg(S, S, ACK, 100)]);
@@ -409,6 +409,6 @@ fn a_quiet_flow_freezes_and_goes_on() {
 }
 
 #[test]
-fn an_application_hears_how_far_its_bytes_were_sent() {
-    solo().says_how_far_it_has_sent();
+fn an_application_gets_how_far_its_bytes_were_sent() {
+    solo().reports_how_far_it_has_sent();
 }

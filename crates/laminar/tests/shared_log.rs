@@ -88,8 +88,8 @@ impl Logged {
 
     /// Record `index` holds the connection's record `number`, whose stream's first record began at `start`.
     fn assert_whole(&self, index: u64, number: u64, start: u32) {
-        let said = self.shape.read(&self.region, &SIZES, index);
-        assert_eq!(said, LogRecord { mark: 99, number, hole: false }, "record {index}");
+        let record = self.shape.read(&self.region, &SIZES, index);
+        assert_eq!(record, LogRecord { mark: 99, number, hole: false }, "record {index}");
         let end = self.control.open_log(self.shape).unwrap();
         let mut bytes = [0; RECORD as usize];
         end.records.read(index as u32 * RECORD, &mut bytes);
@@ -189,10 +189,10 @@ fn a_reader_closes_the_window_and_opens_it() {
         at += 960;
         let ready = l.completions().1;
         assert_eq!(ready, at as u64 / 64, "round {round}");
-        // Slots are used again, so only what is not given back can be looked at.
+        // Slots are used again, so only what is not given back can be checked.
         (ready - 15..ready).for_each(|index| {
-            let said = l.shape.read(&l.region, &SIZES, index);
-            assert_eq!((said.number, said.hole), (index, false));
+            let record = l.shape.read(&l.region, &SIZES, index);
+            assert_eq!((record.number, record.hole), (index, false));
         });
         l.trim(ready);
     }
@@ -310,12 +310,12 @@ impl Stream64 {
         Stream64 { seed, lab, region, sizes, control, shape, expected, read: 0, ready: 0 }
     }
 
-    /// Runs until all was read, with a change of engines every so many steps; says how many there were.
+    /// Runs until all was read, with a change of engines every so many steps; returns how many there were.
     fn run(&mut self, every: u64) -> u64 {
         let whole = self.expected.len() as u64 / RECORD as u64;
         let mut changes = 0;
         for step in 0..2_000_000u64 {
-            self.look(if step % 7 == 0 { u64::MAX } else { 0 });
+            self.read_upto(if step % 7 == 0 { u64::MAX } else { 0 });
             if self.read >= whole {
                 return changes;
             }
@@ -329,7 +329,7 @@ impl Stream64 {
     }
 
     /// Takes the log's completions, and reads records before `upto`.
-    fn look(&mut self, upto: u64) {
+    fn read_upto(&mut self, upto: u64) {
         // The harness' application takes completions of its connection; those of the log are taken out here.
         while let Some(words) = self.lab.sides[1].app.end.completions.pop().unwrap() {
             let completion = Completion::from_words(words);
@@ -351,10 +351,10 @@ impl Stream64 {
     }
 
     fn assert_record(&self, log: &LogEnd, index: u64) {
-        let said = self.shape.read(&self.region, &self.sizes, index);
+        let record = self.shape.read(&self.region, &self.sizes, index);
         // Only half a record at the end of the stream is none.
         let hole = index == self.expected.len() as u64 / RECORD as u64;
-        assert_eq!(said, LogRecord { mark: self.seed, number: index, hole });
+        assert_eq!(record, LogRecord { mark: self.seed, number: index, hole });
         let mut bytes = [0; RECORD as usize];
         log.records.read((index as u32).wrapping_mul(RECORD), &mut bytes);
         let from = (index * RECORD as u64) as usize;

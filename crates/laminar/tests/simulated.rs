@@ -53,6 +53,6 @@ fn streams_arrive_through_simulated_gates() {
     again.args(["--exact", "streams_arrive_through_simulated_gates"]).env(FOLDER, &folder);
     let output = again.env_remove("CACHE_DIRECTORY").output().unwrap();
     let _ = std::fs::remove_dir_all(&folder);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
 }

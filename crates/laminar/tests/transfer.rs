@@ -1,5 +1,5 @@
-//! Laminar behind the harness that FlexTOE has: random streams both ways over a wire that loses, reorders, duplicates
-//! and marks, every third over IPv6. The bytes that arrive are those that were sent.
+//! Laminar in FlexTOE's test harness: random streams both ways over a wire that loses, reorders, duplicates and marks,
+//! every third over IPv6. The bytes that arrive are those that were sent.
 #[path = "../../flextoe/tests/common/mod.rs"]
 mod common;
 
@@ -8,7 +8,7 @@ use engine::stream::Stream;
 use engine::{Engine, FramePool, Limits};
 use laminar::{Extensions, Laminar};
 
-/// What the control plane negotiated says which extensions the program has.
+/// The program has the extensions that the control plane negotiated.
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     let extensions = Extensions {
         sack: config.sack,
@@ -60,7 +60,7 @@ fn random_everything() {
     run_all((0..100).map(|seed| laminar(Config::random(seed))));
 }
 
-/// With and without each extension: blocks and timestamps as the seed says, delayed acknowledgements mostly.
+/// With and without each extension: blocks and timestamps by the seed, delayed acknowledgements mostly.
 #[test]
 fn random_everything_with_extensions() {
     run_all((0..150).map(|seed| extended(Config::random(seed))));

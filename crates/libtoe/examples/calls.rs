@@ -1,4 +1,4 @@
-//! What a socket call costs: requests and replies on many connections, as memcached makes them, on the tests' stand-in
+//! Cost of a socket call. Requests and replies go on many connections, as memcached makes them, on the tests' stand-in
 //! for the daemon, all on one thread.
 //!
 //! ```text
@@ -102,6 +102,6 @@ fn main() {
             client.read_exact(&mut message).expect("a reply");
         }
     }
-    // Closing them would wait for the stand-in, which stands still.
+    // Closing them would wait for the stand-in, which is stopped.
     std::process::exit(0);
 }

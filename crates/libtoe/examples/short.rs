@@ -1,4 +1,4 @@
-//! What a short connection costs the programs at both ends: `connect` without waiting, `accept4`, `close`. All is on
+//! Cost of a short connection in the programs at both ends: `connect` without waiting, `accept4`, `close`. All is on
 //! one thread, on the tests' stand-in for the daemon.
 //!
 //! ```text
@@ -59,7 +59,7 @@ fn main() {
         sin_addr: libc::in_addr { s_addr: u32::from(*local.ip()).to_be() },
         sin_zero: [0; 8],
     };
-    // The first one says that the program accepts.
+    // The first one reports that the program accepts.
     assert_eq!(path_accept(listener.as_raw_fd()), -1);
     for _ in 0..rounds {
         let clients: Vec<RawFd> = (0..many).map(|_| path_connect(&address)).collect();
@@ -70,6 +70,6 @@ fn main() {
         servers.into_iter().chain(clients).for_each(path_close);
         host.step();
     }
-    // Ending would wait for the stand-in, which stands still.
+    // Ending would wait for the stand-in, which is stopped.
     std::process::exit(0);
 }

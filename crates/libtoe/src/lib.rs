@@ -4,11 +4,20 @@
 //! next definition of the call. It talks to the daemon through one context per process (crate `context`) and
 //! never touches the network itself. `docs/POSIX.md` lists each call with its limits.
 //!
-//! From the outside in, each room using only those below it: `interpose` (C entry points and system calls),
-//! `interfaces` (the host's beside the kernel's), `process` (fork, exec, passing descriptors), `calls` (what calls do),
-//! `daemon` (the tie to the daemon), `wait` (yielding and sleeping), `lock` (everything is behind one), `state`
-//! (sockets, streams, epoll sets, what is ready), `system` (what is asked of the operating system), `table` (which
-//! descriptors are ours). `schedules` tests waiting.
+//! | module, from the outside in | what |
+//! |---|---|
+//! | `interpose` | C entry points and system calls |
+//! | `interfaces` | the host's interfaces beside the kernel's |
+//! | `process` | fork, exec, passing of descriptors |
+//! | `calls` | socket calls |
+//! | `daemon` | the connection to the daemon |
+//! | `wait` | yields and sleeps |
+//! | `lock` | the one lock of the library |
+//! | `state` | sockets, streams, epoll sets, readiness |
+//! | `system` | system calls of the library |
+//! | `table` | the table of file descriptors |
+//!
+//! Each module uses only those below it. `schedules` tests waiting.
 
 mod calls;
 mod daemon;
@@ -29,7 +38,7 @@ use system::faults;
 
 /// Run by the dynamic linker when the library is loaded.
 extern "C" fn start() {
-    lock::look_for_others();
+    lock::detect_threads();
     attach::read_environment();
     environment::remember();
     if attach::is_enabled() {

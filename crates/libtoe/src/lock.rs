@@ -27,7 +27,7 @@ static SHARED: Shared = Shared { owner: AtomicUsize::new(0), lib: UnsafeCell::ne
 
 /// Somebody sleeps until the lock is free.
 const CONTENDED: usize = 1;
-/// Looks at a taken lock before going to sleep for it: a call holds it for some 100 ns.
+/// Polls of a taken lock before a sleep for it: a call holds it for some 100 ns.
 const SPINS: u32 = 200;
 
 /// A number that no other living thread has and that is even: where the C library keeps the thread's description.
@@ -48,12 +48,13 @@ fn me() -> usize {
     }
 }
 
-/// Where the C library says that the process has one thread only (glibc, from 2.32 on); else a word that says nothing.
+/// The C library's word that is set while the process has one thread only (glibc, from 2.32 on); else a word that is
+/// never set.
 static ALONE: AtomicPtr<c_char> = AtomicPtr::new((&raw const NOT_KNOWN).cast_mut());
 static NOT_KNOWN: c_char = 0;
 
 /// Finds out where the C library reports whether there are other threads. To be called once, before there are any.
-pub(crate) fn look_for_others() {
+pub(crate) fn detect_threads() {
     // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process
     // lives.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_take_turns_and_a_handler_does_not_wait_for_itself() {
+    fn threads_exclude_each_other_and_a_handler_not_itself() {
         let add = || {
             for _ in 0..20_000 {
                 let mut lib = lock().unwrap();

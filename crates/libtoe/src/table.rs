@@ -1,7 +1,7 @@
 //! The table of file descriptors: what a descriptor number is to this library.
 //!
 //! Looked up without a lock at the head of every interposed call: one bounds check and one load. Changed only under the
-//! library's lock, after which callers look again.
+//! library's lock, after which callers repeat the lookup.
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,7 +17,7 @@ static USED: AtomicU32 = AtomicU32::new(0);
 /// The word of a netlink socket.
 const NETLINK: u32 = 1 << 2 | 3;
 
-/// What a descriptor is to the library.
+/// The library's view of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Nothing: the kernel's alone.
@@ -59,13 +59,13 @@ pub(crate) fn words() -> &'static [AtomicU32] {
     &TABLE
 }
 
-/// Whether the library has anything to do with the descriptor.
+/// True where the descriptor concerns the library.
 #[inline]
 pub(crate) fn is_ours(fd: RawFd) -> bool {
     (fd as usize) < CAPACITY && TABLE[fd as usize].load(Acquire) != 0
 }
 
-/// What the descriptor is.
+/// The entry of a descriptor.
 #[inline]
 pub(crate) fn get(fd: RawFd) -> Entry {
     if (fd as usize) < CAPACITY { Entry::from_word(TABLE[fd as usize].load(Acquire)) } else { Entry::Kernel }

@@ -230,7 +230,7 @@ static void *spawns(void *ended)
     return NULL;
 }
 
-/* A thread that never waited for a socket runs a program with one, while another thread sleeps and hears what is new. */
+/* A thread that never waited for a socket runs a program with one, while another thread sleeps and is woken. */
 static void spawned_beside_sleepers(void)
 {
     int ends[2], others[2], ended[2];
@@ -251,7 +251,7 @@ static void spawned_beside_sleepers(void)
     close(ended[0]), close(ended[1]);
 }
 
-/* Who waits for a thread that made a child hears of its end. It is the first thread that ends. */
+/* A wait for a thread that made a child ends with that thread. It is the first thread that ends. */
 static void spawned_and_joined(void)
 {
     int ended[2];

@@ -84,11 +84,11 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
     assert_eq!(text(&mut by("sh", &["-c", "./below $0", &address])), on_kernel);
     assert_eq!(text(&mut by("env", &["below", &address])), on_kernel);
     assert_eq!(text(&mut by("python3", &["-c", spawn, &address])), on_kernel);
-    // With symbols alone it is on the kernel, and that is said.
+    // With symbols alone it is on the kernel, and that is reported.
     let output = run(by("env", &["below", "127.0.0.1"]).env("TOE_INTERCEPT", "symbols"));
     assert_eq!(String::from_utf8_lossy(&output.stdout), on_kernel);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("below stays on the kernel's TCP: it is linked statically"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("below stays on the kernel's TCP: it is linked statically"), "{printed}");
     fixture.finish();
 }
 
@@ -132,10 +132,10 @@ fn zero_copy_is_there_for_rust_too() {
 fn a_program_with_small_stacks_runs_as_dynamic_go_programs_do() {
     let fixture = Fixture::new("go");
     let program = compile(&fixture, "go");
-    // Its system calls are intercepted without a word, and where they are not, it says so.
+    // Its system calls are intercepted without a word, and where they are not, it warns.
     assert_eq!(text(fixture.command(&program).arg(ADDRESS.to_string())), "ran\n");
     let output = run(fixture.command(&program).arg("127.0.0.1").env("TOE_INTERCEPT", "symbols"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("a program in Go stays on the kernel's TCP"), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("a program in Go stays on the kernel's TCP"), "{output:?}");
     fixture.finish();
 }

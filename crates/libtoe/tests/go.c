@@ -21,7 +21,7 @@
 /* What Go's linker puts into the data of each program. */
 __attribute__((aligned(16), used)) static volatile char information[32] = "\xff Go buildinf:";
 
-enum { PAGE = 4096, SMALL = 1024, TURNS = 3000, THREADS = 4, ENDED = 100 };
+enum { PAGE = 4096, SMALL = 1024, ROUNDS = 3000, THREADS = 4, ENDED = 100 };
 
 static struct sockaddr_in here;
 static int listener;
@@ -98,24 +98,24 @@ static void ready_to_accept(void) {
     check(call(SYS_fcntl, listener, F_SETFL, 0, 0, 0) == 0, "fcntl");
 }
 
-static void *run_thread(void *turns) {
+static void *run_thread(void *rounds) {
     begin_thread();
     ready_to_accept();
     int one = call(SYS_socket, AF_INET, SOCK_STREAM, 0, 0, 0);
     check(one >= 0 && call(SYS_connect, one, (long)&here, sizeof here, 0, 0) == 0, "connect");
     int other = call(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC, 0);
     check(other >= 0, "accept4");
-    for (long turn = 0; turn < *(long *)turns; turn++) exchange(one, other, turn);
+    for (long round = 0; round < *(long *)rounds; round++) exchange(one, other, round);
     check(call(SYS_close, one, 0, 0, 0, 0) == 0 && call(SYS_close, other, 0, 0, 0, 0) == 0, "close");
     end_thread();
     return NULL;
 }
 
 /* One after the other: each accepts its own connection. */
-static void run_threads(int count, long turns) {
+static void run_threads(int count, long rounds) {
     for (int number = 0; number < count; number++) {
         pthread_t thread;
-        check(pthread_create(&thread, NULL, run_thread, &turns) == 0, "pthread_create");
+        check(pthread_create(&thread, NULL, run_thread, &rounds) == 0, "pthread_create");
         check(pthread_join(thread, NULL) == 0, "pthread_join");
     }
 }
@@ -132,7 +132,7 @@ static long space(void) {
 /* A child that shares this memory, and leaves it by an exec. */
 static void run_children(void) {
     char *words[] = {"/bin/true", NULL}, *none[] = {NULL};
-    for (int turn = 0; turn < 20; turn++) {
+    for (int round = 0; round < 20; round++) {
         pid_t child;
         int status = 1;
         check(posix_spawn(&child, words[0], NULL, NULL, words, none) == 0, "posix_spawn");
@@ -154,9 +154,9 @@ int main(int count, char **words) {
     check(sigaction(SIGALRM, &action, NULL) == 0, "sigaction");
     struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
     check(setitimer(ITIMER_REAL, &often, NULL) == 0, "setitimer");
-    run_threads(THREADS, TURNS);
+    run_threads(THREADS, ROUNDS);
     run_children();
-    run_threads(THREADS, TURNS);
+    run_threads(THREADS, ROUNDS);
     check(interrupted > 0, "no signal came");
     check(setitimer(ITIMER_REAL, &never, NULL) == 0, "setitimer");
     long before = space();

@@ -1,4 +1,4 @@
-// Prints what each way of listing interfaces says of the one with the address that is its argument.
+// Prints what each list of interfaces has for the one with the address that is its argument.
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <linux/netlink.h>

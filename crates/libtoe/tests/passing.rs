@@ -62,7 +62,7 @@ print('passed')"
     fixture.finish();
 }
 
-/// Who is at the other end of a UNIX socket with a name can be seen: a message to a program that is not on OpenTOE is
+/// Who is at the other end of a UNIX socket with a name can be seen. A message to a program that is not on OpenTOE is
 /// refused.
 #[test]
 fn passing_a_socket_to_a_kernel_program_is_refused() {
@@ -90,8 +90,8 @@ socket.send_fds(s, [b'fine'], [0])"
     fixture.finish();
 }
 
-/// Who gets a message over a pair of sockets cannot be seen. It has a kernel socket that says nothing, and no memory:
-/// that comes from the daemon.
+/// The receiver of a message over a pair of sockets cannot be seen. It has an idle kernel socket, and no memory: that
+/// comes from the daemon.
 #[test]
 fn a_message_that_passes_a_connection_has_no_memory_in_it() {
     let fixture = Fixture::new("no-memory");

@@ -40,7 +40,7 @@ def exchange(seed):
 before, taken = resident(), 0
 for seed in range(3):
     exchange(seed)
-    for turn in range(120):
+    for round in range(120):
         select.select([pairs[0][0]], [], [], 0.5)
         if resident() < before + 80 * 4096: break
     else: raise SystemExit(f'{{before}} {{taken}} {{resident()}}')
@@ -85,7 +85,7 @@ print('went on')"
     fixture.finish();
 }
 
-/// `RLIMIT_AS` is the program's: what the library maps does not count. Where it cannot be raised, a sentence says so.
+/// `RLIMIT_AS` is the program's: what the library maps does not count. Where it cannot be raised, a warning is printed.
 #[test]
 fn a_limit_of_address_space_is_the_programs_own() {
     let fixture = Fixture::new("address-space");

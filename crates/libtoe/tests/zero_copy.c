@@ -43,7 +43,7 @@ static void pair(int *a, int *b) {
     close(listener);
 }
 
-static void say(int fd, const char *what) {
+static void send_text(int fd, const char *what) {
     struct iovec iov[2];
     CHECK(toe_zc_reserve(fd, iov, strlen(what), 0) >= (ssize_t)strlen(what));
     CHECK(iov[0].iov_len >= strlen(what));
@@ -56,9 +56,9 @@ static void words_arrive_in_order_with_those_of_send_and_recv(void) {
     struct iovec iov[2];
     char got[16] = "";
     pair(&a, &b);
-    say(a, "one");
+    send_text(a, "one");
     CHECK(send(a, "two", 3, 0) == 3);
-    say(a, "three");
+    send_text(a, "three");
     CHECK(toe_zc_peek(b, iov, 11, 0) == 11 && memcmp(iov[0].iov_base, "onetwothree", 11) == 0);
     CHECK(toe_zc_peek(b, iov, 1, 0) == 11);
     CHECK(toe_zc_release(b, 4) == 0);
@@ -74,7 +74,7 @@ static void nothing_there_is_eagain_and_nothing_more_is_the_end(void) {
     struct iovec iov[2];
     pair(&a, &b);
     FAILS(toe_zc_peek(b, iov, 1, MSG_DONTWAIT), EAGAIN);
-    say(a, "last");
+    send_text(a, "last");
     CHECK(shutdown(a, SHUT_WR) == 0);
     FAILS(toe_zc_reserve(a, iov, 1, 0), EPIPE);
     FAILS(toe_zc_commit(a, 1, 0), EPIPE);
@@ -156,7 +156,7 @@ static void both_pieces_of_the_ring_are_right(void) {
     close(a), close(b);
 }
 
-/* As a store does whose commands complete in another order than they came: each is looked at when it is freed. */
+/* As a store does whose commands complete in another order than they came: each is checked when it is freed. */
 enum { HELD = 16, LARGEST = 12000 };
 
 struct held {
@@ -226,7 +226,7 @@ static void places_are_freed_in_any_order(void) {
 static void the_sender_stops_where_the_buffer_is_kept(void) {
     int a, b, size;
     socklen_t length = sizeof size;
-    struct iovec kept[2], next[2], stranger = {&size, sizeof size};
+    struct iovec kept[2], next[2], foreign = {&size, sizeof size};
     pair(&a, &b);
     CHECK(getsockopt(b, SOL_SOCKET, SO_RCVBUF, &size, &length) == 0);
     pthread_t thread;
@@ -248,7 +248,7 @@ static void the_sender_stops_where_the_buffer_is_kept(void) {
             CHECK(toe_zc_free(b, kept, 2) == 0);
         }
     }
-    FAILS(toe_zc_free(b, &stranger, 1), EINVAL);
+    FAILS(toe_zc_free(b, &foreign, 1), EINVAL);
     FAILS(toe_zc_free(b, NULL, 1), EFAULT);
     FAILS(toe_zc_free(b, kept, -1), EINVAL);
     FAILS(toe_zc_take(b, next, 0, 0), EINVAL);

@@ -1,9 +1,9 @@
 //! How fast compiled Laminar is on one core: `cargo run --release -p rmt --example native_speed [SECONDS]`.
 //!
 //! A recording of segments of 128 flows goes through ingress, egress, and, for the acknowledgements, egress again, in
-//! batches of 64: data in order with 64 bytes of payload, every eighth out of order; and for comparison pure
-//! acknowledgements. A segment counts once, whatever it causes. The recorded part of each run is checked: the right
-//! number of frames must come out.
+//! batches of 64. It is data in order with 64 bytes of payload, every eighth out of order. For comparison there are
+//! pure acknowledgements. A segment counts once, whatever it causes. The recorded part of each run is checked: the
+//! right number of frames must come out.
 use rmt::interp::Session;
 use rmt::native::{Batch, EntryKey, Input, Native};
 use std::path::Path;
@@ -56,12 +56,12 @@ struct Work {
 impl Work {
     fn run(&mut self, native: &mut Native, frames: &[Vec<u8>]) -> usize {
         native.ingress(frames.iter().map(|frame| Input::whole(8, frame)), &mut self.ingress);
-        let queued = self.ingress.outputs.iter().filter(|o| o.kept);
+        let queued = self.ingress.outputs.iter().filter(|o| o.forwarded);
         let inputs = queued.map(|o| Input::whole(o.port, self.ingress.head(o)));
         native.egress(inputs, &mut self.egress);
         let copies = self.egress.outputs.iter().flat_map(|o| self.egress.mirrors(o));
         native.egress(copies.map(|m| Input::whole(m.port, m.front())), &mut self.pseudo);
-        self.egress.outputs.iter().chain(&self.pseudo.outputs).filter(|o| o.kept).count()
+        self.egress.outputs.iter().chain(&self.pseudo.outputs).filter(|o| o.forwarded).count()
     }
 }
 
@@ -77,10 +77,11 @@ fn install(native: &mut Native, flow: u32) {
 
 fn reset(native: &mut Native) {
     let names = ["rx_window", "rx_advertised", "rx_ooo", "tx_window", "tx_edge", "dup_ack_count"];
-    let [window, told, ooo, tx, edge, duplicates] = names.map(|name| native.register(name).expect("Laminar has it"));
+    let [window, advertised, ooo, tx, edge, duplicates] =
+        names.map(|name| native.register(name).expect("Laminar has it"));
     for flow in 0..FLOWS {
         native.write(window, flow, [1000, 1000 + 65536]);
-        native.write(told, flow, [1000, 1000 + 65536]);
+        native.write(advertised, flow, [1000, 1000 + 65536]);
         native.write(ooo, flow, [0, 0]);
         native.write(tx, flow, [5000, 5000 + ROUNDS]);
         native.write(edge, flow, [5000, 0]);

@@ -31,7 +31,7 @@ impl fmt::Display for ControlError {
 
 impl std::error::Error for ControlError {}
 
-/// What an entry demands of one key.
+/// An entry's match on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKey {
     /// This value.

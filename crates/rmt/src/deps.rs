@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// More can't fit, whatever they are.
 const MAX_NODES: usize = 1000;
 
-/// What a logical table is.
+/// Kind of a logical table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A table of the program.

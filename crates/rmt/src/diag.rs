@@ -11,7 +11,7 @@ pub struct Pos {
     pub col: u32,
 }
 
-/// How bad it is.
+/// Its severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The program is refused.
@@ -33,7 +33,7 @@ pub struct Diagnostic {
     pub col: u32,
     /// One sentence.
     pub message: String,
-    /// What to do instead.
+    /// Advice what to do instead.
     pub help: Option<String>,
     /// The source line.
     pub text: String,

@@ -92,7 +92,7 @@ impl Ty {
     }
 }
 
-/// What a field is for.
+/// Role of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Part of a header.
@@ -112,9 +112,9 @@ pub struct Field {
     pub name: String,
     /// Its type.
     pub ty: Ty,
-    /// Where it lives.
+    /// Its half.
     pub gress: Gress,
-    /// What for.
+    /// Its role.
     pub role: Role,
 }
 
@@ -125,7 +125,7 @@ pub struct Header {
     pub name: String,
     /// Of its type.
     pub type_name: String,
-    /// Where it lives.
+    /// Its half.
     pub gress: Gress,
     /// In the order of the wire.
     pub fields: Vec<FieldId>,
@@ -144,7 +144,7 @@ pub struct Expr {
     pub kind: ExprKind,
     /// Type of the result.
     pub ty: Ty,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
 }
 
@@ -181,7 +181,7 @@ pub enum ExprKind {
     Lookahead(u32),
 }
 
-/// Where a value goes.
+/// Destination of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dst {
     /// Field, register word or output.
@@ -206,9 +206,9 @@ pub enum Destination {
 /// A statement of a control, an action or a stateful ALU's program.
 #[derive(Debug, Clone)]
 pub struct Stmt {
-    /// What it does.
+    /// Its operation.
     pub kind: StmtKind,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
 }
 
@@ -270,13 +270,13 @@ pub enum MatchKind {
 pub struct Key {
     /// As in the program.
     pub name: String,
-    /// What is looked up.
+    /// The key of the lookup.
     pub expr: Expr,
-    /// How.
+    /// Kind of the match.
     pub kind: MatchKind,
 }
 
-/// What an entry demands of one key.
+/// An entry's match on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// `key & mask == value`.
@@ -299,7 +299,7 @@ pub struct ActionCall {
 pub struct Entry {
     /// One for each key.
     pub keys: Vec<Match>,
-    /// What to do.
+    /// The action call.
     pub call: ActionCall,
 }
 
@@ -308,11 +308,11 @@ pub struct Entry {
 pub struct Table {
     /// Name, with the instance's names before it.
     pub name: String,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
     /// Which half.
     pub gress: Gress,
-    /// What is looked up.
+    /// The key of the lookup.
     pub keys: Vec<Key>,
     /// Indices into [`Program::actions`].
     pub actions: Vec<usize>,
@@ -333,11 +333,11 @@ pub struct Table {
 pub struct Action {
     /// Name, with the instance's names before it.
     pub name: String,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
     /// Names and types.
     pub params: Vec<(String, Ty)>,
-    /// What it does.
+    /// Its operation.
     pub body: Vec<Stmt>,
 }
 
@@ -346,7 +346,7 @@ pub struct Action {
 pub struct Register {
     /// Name.
     pub name: String,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
     /// Entries.
     pub size: u32,
@@ -363,7 +363,7 @@ pub struct Register {
 pub struct RegisterAction {
     /// Name.
     pub name: String,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
     /// Which register.
     pub register: usize,
@@ -371,7 +371,7 @@ pub struct RegisterAction {
     pub filter: bool,
     /// Types of the outputs.
     pub outputs: Vec<Ty>,
-    /// What it does.
+    /// Its operation.
     pub body: Vec<Stmt>,
 }
 
@@ -406,7 +406,7 @@ pub struct Counter {
     pub name: String,
     /// Entries.
     pub size: u32,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
 }
 
@@ -445,7 +445,7 @@ pub enum MathOp {
     Div,
 }
 
-/// What a parser does in a state.
+/// Operation of a parser state.
 #[derive(Debug, Clone)]
 pub enum ParseOp {
     /// The next bytes into a header.
@@ -469,15 +469,15 @@ pub struct State {
     pub name: String,
     /// In order.
     pub ops: Vec<ParseOp>,
-    /// What is looked at, empty for an unconditional transition.
+    /// The selected values, empty for an unconditional transition.
     pub on: Vec<Expr>,
     /// First match wins; none rejects.
     pub cases: Vec<(Vec<Match>, Target)>,
-    /// Where it stands.
+    /// Source position.
     pub pos: Pos,
 }
 
-/// Where a parser goes.
+/// Target of a parser transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Done.
@@ -488,7 +488,7 @@ pub enum Target {
     State(usize),
 }
 
-/// What a deparser does.
+/// Operation of a deparser.
 #[derive(Debug, Clone)]
 pub enum Deparse {
     /// A header, if it is valid.

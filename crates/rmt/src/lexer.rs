@@ -1,8 +1,8 @@
-//! Characters to tokens (P4-16 section 6.4). `>` is always a token of its own: the parser joins `> >` to a shift where
+//! Characters to tokens (P4-16 section 6.4). `>` is always a token of its own. The parser joins `> >` to a shift where
 //! an operator is expected, so that `Register<bit<32>, bit<16>>` needs no tricks.
 use crate::diag::{Pos, Problem, Res};
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tok {
     Ident(String),

@@ -1,6 +1,6 @@
-//! P4-16 for the reconfigurable match-action architecture (RMT, thesis section 5.1.1): a front end for the language
-//! subset that a pipeline program for Tofino 2 needs, checks against the limits of that architecture, a report of what
-//! the program uses, and an interpreter. It contains nothing of TCP.
+//! P4-16 for the reconfigurable match-action architecture (RMT, thesis section 5.1.1). It has a front end for the
+//! language subset that a pipeline program for Tofino 2 needs. It has checks against the limits of that architecture, a
+//! report of what the program uses, and an interpreter. It contains nothing of TCP.
 //!
 //! `docs/P4.md` describes the subset and the limits.
 #![deny(unsafe_code)]
@@ -42,11 +42,11 @@ use std::path::Path;
 pub struct Loaded {
     /// In intermediate form.
     pub program: ir::Program,
-    /// What it uses, and warnings.
+    /// Its resource report, with warnings.
     pub report: Report,
     /// Names given from outside that stand nowhere in the program's files: most likely slips.
     pub unread: Vec<String>,
-    /// Its files, for what is said about them later.
+    /// Its files, for later messages about them.
     pub(crate) sources: Sources,
 }
 
@@ -66,7 +66,7 @@ impl Loaded {
     }
 }
 
-/// Checks a program against everything that the architecture can't do, and says what it uses.
+/// Checks a program against everything that the architecture can't do, and returns what it uses.
 ///
 /// # Errors
 /// Everything that is wrong, each with its place; never empty.

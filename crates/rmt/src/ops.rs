@@ -1,4 +1,4 @@
-//! Arithmetic of P4-16 section 8 on values in the low bits of a `u128`: used for folding constants and by the
+//! Arithmetic of P4-16 section 8 on values in the low bits of a `u128`. It is used for folding constants and by the
 //! interpreter, so that both agree.
 use crate::ir::{BinOp, MathOp, MathUnit, Ty, UnOp, mask};
 

@@ -16,7 +16,7 @@ pub enum Pipeline {
     Model(Box<Model>),
 }
 
-/// Hands a call to whichever it is.
+/// Dispatches a call to the variant.
 macro_rules! either {
     ($this:expr, $it:ident => $call:expr) => {
         match $this {
@@ -46,7 +46,7 @@ impl Pipeline {
         either!(self, it => it.set_time(now_ns));
     }
 
-    /// Where copies of a session go.
+    /// Sets the destination of a session's copies.
     pub fn set_session(&mut self, id: u8, session: Session) {
         either!(self, it => it.set_session(id, session));
     }

@@ -1,7 +1,7 @@
 //! Logical tables into the stages of the match-action pipeline, earliest first, the longest chain first. Ingress and
 //! egress share the stages, as they do in the chip.
 //!
-//! The sizes below are the architecture's as far as they are public; how tables are packed is estimated, on the
+//! The sizes below are the architecture's as far as they are public. How tables are packed is estimated, on the
 //! cautious side, since that is the compiler's own art.
 use crate::deps::{Graph, Kind, Node};
 use crate::diag::{Problem, Res};
@@ -34,7 +34,7 @@ pub struct Resources {
     pub ternary_bytes: u32,
 }
 
-/// What a stage has.
+/// Resources of a stage.
 pub const STAGE: Resources = Resources {
     tables: 16,
     gateways: 16,
@@ -93,16 +93,16 @@ impl Resources {
     }
 }
 
-/// Where everything is.
+/// Placement of all tables in stages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Placement {
     /// Last stage of each node, from 0.
     pub stage: Vec<usize>,
-    /// What each stage uses.
+    /// Resources used in each stage.
     pub used: Vec<Resources>,
 }
 
-/// Places all nodes, or says which does not fit where, and why.
+/// Places all nodes, or returns which does not fit where, and why.
 pub(crate) fn place(program: &Program, graph: &Graph) -> Res<Placement> {
     let needs: Vec<Resources> = graph.nodes.iter().map(|n| need(program, n)).collect();
     let mut groups = Vec::new();

@@ -10,7 +10,7 @@ pub const PHV_BITS: u32 = 4096;
 /// One logical table and its stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// A table's name, or what a condition looks at, or what statements set first, with file and line.
+    /// A table's name, or what a condition reads, or what statements set first, with file and line.
     pub name: String,
     /// Which half.
     pub gress: Gress,
@@ -27,7 +27,7 @@ pub struct Placed {
 pub struct Report {
     /// Every logical table.
     pub tables: Vec<Placed>,
-    /// What each stage uses; its length is the number of stages.
+    /// Resources used in each stage; its length is the number of stages.
     pub stages: Vec<Resources>,
     /// Bits of the packet header vector.
     pub phv_bits: u32,

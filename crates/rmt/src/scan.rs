@@ -1,4 +1,4 @@
-//! Entries that are looked at one by one: keys with masks, prefixes or ranges.
+//! Entries that are compared one by one: keys with masks, prefixes or ranges.
 use crate::ir::Match;
 
 /// By priority, then as they came; the first match wins.
@@ -39,7 +39,7 @@ impl<T> Scan<T> {
         room
     }
 
-    /// Whether there was one with these keys.
+    /// Removes an entry; true where one had these keys.
     pub(crate) fn remove(&mut self, keys: &[Match]) -> bool {
         let before = self.len();
         self.list.retain(|(_, k, _)| k != keys);

@@ -1,5 +1,5 @@
 //! The simulated model as an engine runs it, against native code: packets through both halves with their copies,
-//! tables, registers; and what becomes of it when its process ends.
+//! tables, registers. And what becomes of it when its process ends.
 mod support;
 
 use rmt::Pipeline;
@@ -42,19 +42,19 @@ fn verilator() -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct End {
     egress: bool,
-    kept: bool,
+    forwarded: bool,
     bypass: bool,
     port: u16,
-    rest: usize,
+    payload_at: usize,
     head: Vec<u8>,
 }
 
-fn end(egress: bool, port: u16, rest: usize, output: &Output, head: &[u8]) -> End {
-    let Output { kept, bypass, .. } = *output;
+fn end(egress: bool, port: u16, payload_at: usize, output: &Output, head: &[u8]) -> End {
+    let Output { forwarded, bypass, .. } = *output;
     // Headers and port of a dropped packet are nothing.
-    let head = if kept { head[..output.head_len()].to_vec() } else { Vec::new() };
-    let (port, rest) = if kept { (port, rest) } else { (0, 0) };
-    End { egress, kept, bypass: kept && bypass, port, rest, head }
+    let head = if forwarded { head[..output.head_len()].to_vec() } else { Vec::new() };
+    let (port, payload_at) = if forwarded { (port, payload_at) } else { (0, 0) };
+    End { egress, forwarded, bypass: forwarded && bypass, port, payload_at, head }
 }
 
 fn copies(pipeline: &Pipeline, output: &Output) -> Vec<Mirrored> {
@@ -69,20 +69,20 @@ fn copies(pipeline: &Pipeline, output: &Output) -> Vec<Mirrored> {
 fn switch(pipeline: &mut Pipeline, port: u16, packet: &[u8]) -> Vec<End> {
     let mut head = vec![0; pipeline.room()];
     let through = pipeline.through(Input::whole(port, packet), &mut head);
-    let (output, rest) = (through.output, through.output.rest);
+    let (output, payload_at) = (through.output, through.output.payload_at);
     let mut waiting = Vec::new();
     let mut ends = Vec::new();
     if through.crossed {
-        ends.push(end(true, output.port, rest, &output, &head));
+        ends.push(end(true, output.port, payload_at, &output, &head));
         waiting = copies(pipeline, &output);
-    } else if !output.kept || output.bypass {
-        ends.push(end(false, output.port, rest, &output, &head));
+    } else if !output.forwarded || output.bypass {
+        ends.push(end(false, output.port, payload_at, &output, &head));
     } else {
         let between = head[..output.head_len()].to_vec();
-        let length = between.len() + packet.len() - rest;
+        let length = between.len() + packet.len() - payload_at;
         let input = Input { port: output.port, queue: output.queue, bytes: &between, length };
         let second = pipeline.one(Gress::Egress, input, &mut head);
-        ends.push(end(true, output.port, rest, &second, &head));
+        ends.push(end(true, output.port, payload_at, &second, &head));
         waiting = copies(pipeline, &second);
     }
     for copy in waiting {
@@ -97,7 +97,7 @@ fn switch(pipeline: &mut Pipeline, port: u16, packet: &[u8]) -> Vec<End> {
 /// Laminar with its flows, compiled and simulated.
 fn pair(folder: &Folder, extensions: &[&str]) -> [Pipeline; 2] {
     let loaded = rmt::load(&support::folder(LAMINAR), &laminar_defines(extensions)).unwrap();
-    let model = Model::kept_in(&folder.0, &loaded, None).unwrap_or_else(|what| panic!("{what}"));
+    let model = Model::cached_in(&folder.0, &loaded, None).unwrap_or_else(|what| panic!("{what}"));
     let native = Native::new(loaded.program).unwrap();
     let mut both = [Pipeline::Native(native), Pipeline::Model(Box::new(model))];
     for pipeline in &mut both {
@@ -122,8 +122,8 @@ fn a_model_does_what_native_code_does() {
         for pipeline in [&mut native, &mut model] {
             pipeline.set_time(at as u64 * 50_000);
         }
-        let [wanted, seen] = [&mut native, &mut model].map(|pipeline| switch(pipeline, *port, frame));
-        assert_eq!(seen, wanted, "packet {at} from port {port}: {frame:02x?}");
+        let [expected, seen] = [&mut native, &mut model].map(|pipeline| switch(pipeline, *port, frame));
+        assert_eq!(seen, expected, "packet {at} from port {port}: {frame:02x?}");
         if random.below(30) == 0 {
             let (register, index) = (random.below(registers as u64) as usize, random.below(4) as u32);
             let words = [random.value(32) as u32, random.value(32) as u32];
@@ -133,8 +133,8 @@ fn a_model_does_what_native_code_does() {
         }
         if random.below(50) == 0 {
             let key = [EntryKey::Exact(random.below(4).into())];
-            let [wanted, seen] = [&mut native, &mut model].map(|pipeline| pipeline.table_remove("headers", &key));
-            assert_eq!(seen, wanted);
+            let [expected, seen] = [&mut native, &mut model].map(|pipeline| pipeline.table_remove("headers", &key));
+            assert_eq!(seen, expected);
         }
     }
     for register in 0..registers {
@@ -160,14 +160,14 @@ fn a_model_does_what_native_code_does() {
     assert_eq!(built(&folder), 1);
 }
 
-/// The process of a model is killed: that is said, and packets are dropped.
+/// The process of a model is killed: that is reported, and packets are dropped.
 fn ends_with_its_process([_, mut pipeline]: [Pipeline; 2]) {
     let Pipeline::Model(model) = &pipeline else { panic!("the second one is a model") };
     assert_eq!(pipeline.failure(), None);
     let process = model.process().to_string();
     assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
     let ends = switch(&mut pipeline, 8, &[0; 60]);
-    assert!(ends.len() == 1 && !ends[0].kept, "{ends:?}");
+    assert!(ends.len() == 1 && !ends[0].forwarded, "{ends:?}");
     assert_eq!(pipeline.read(0, 0), [0, 0]);
     let failure = pipeline.failure().expect("it has failed");
     assert!(failure.contains(&process) && failure.contains("has ended"), "{failure}");
@@ -181,7 +181,7 @@ fn a_waveform_has_the_signals_of_the_program_and_all_clocks() {
     let folder = Folder::new("waveform");
     let file = folder.0.join("wave.vcd");
     let loaded = small_program("action go() { hdr.seg.port = 7; }", "go();");
-    let mut model = Model::kept_in(&folder.0, &loaded, Some(&file)).unwrap_or_else(|what| panic!("{what}"));
+    let mut model = Model::cached_in(&folder.0, &loaded, Some(&file)).unwrap_or_else(|what| panic!("{what}"));
     let mut head = vec![0; model.room()];
     for _ in 0..20 {
         model.through(Input::whole(0, &[0; 60]), &mut head);
@@ -201,7 +201,7 @@ fn a_waveform_has_the_signals_of_the_program_and_all_clocks() {
 fn what_cannot_be_rtl_is_refused_with_its_place() {
     let folder = Folder::new("refused");
     let decls = "Random<bit<16>>() r; action go() { hdr.seg.port = r.get(); }";
-    let refused = Model::kept_in(&folder.0, &small_program(decls, "go();"), None);
+    let refused = Model::cached_in(&folder.0, &small_program(decls, "go();"), None);
     let what = refused.err().expect("it is refused");
     assert!(what.contains("case.p4:") && what.contains("a random number"), "{what}");
 }

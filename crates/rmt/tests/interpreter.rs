@@ -88,7 +88,7 @@ fn exact_ternary_prefix_and_range() {
 }
 
 #[test]
-fn the_control_plane_is_told_what_is_wrong() {
+fn the_control_plane_gets_what_is_wrong() {
     let decls = format!(
         "{SET}table t {{ key = {{ hdr.seg.len: exact; }} actions = {{ set; @defaultonly NoAction; }} size = 2; }}\n\
          table fixed {{ key = {{ hdr.seg.kind: exact; }} actions = {{ set; }} const entries = {{ 1: set(2); }}\n\

@@ -1,5 +1,5 @@
-//! Every acceptance and every refusal of the architecture, as programs: `p4/accept/*.p4` must be placed, with the words
-//! beside each in its report or warnings; `p4/refuse/*.p4` must be refused, with the words beside each as the reason
+//! Every acceptance and every refusal of the architecture, as programs. `p4/accept/*.p4` must be placed, with the words
+//! beside each in its report or warnings. `p4/refuse/*.p4` must be refused, with the words beside each as the reason
 //! and a place in the file.
 use std::path::{Path, PathBuf};
 
@@ -28,10 +28,10 @@ fn accepted() {
     for (path, words) in &cases {
         match rmt::check(path) {
             Ok(report) => {
-                let said = format!("{} stages\n{}", report.stages.len(), show(&report.warnings));
+                let printed = format!("{} stages\n{}", report.stages.len(), show(&report.warnings));
                 let unexpected = !words.starts_with("warning") && !report.warnings.is_empty();
-                if !said.contains(words) || unexpected {
-                    wrong.push(format!("{}: {said}, not {words}\n{report}", path.display()));
+                if !printed.contains(words) || unexpected {
+                    wrong.push(format!("{}: {printed}, not {words}\n{report}", path.display()));
                 }
             }
             Err(list) => wrong.push(format!("{}: refused\n{}", path.display(), show(&list))),
@@ -48,9 +48,9 @@ fn refused() {
         match rmt::check(path) {
             Ok(report) => wrong.push(format!("{}: accepted\n{report}", path.display())),
             Err(list) => {
-                let said = show(&list);
-                if !said.contains(words) || list.is_empty() {
-                    wrong.push(format!("{}: not refused for \"{words}\" but\n{said}", path.display()));
+                let printed = show(&list);
+                if !printed.contains(words) || list.is_empty() {
+                    wrong.push(format!("{}: not refused for \"{words}\" but\n{printed}", path.display()));
                 }
             }
         }

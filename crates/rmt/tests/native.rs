@@ -34,7 +34,7 @@ impl Both {
     }
 
     fn data(&self, output: &Output, packet: &[u8]) -> Vec<u8> {
-        [self.batch.head(output), &packet[output.rest..]].concat()
+        [self.batch.head(output), &packet[output.payload_at..]].concat()
     }
 
     fn copies(mirrors: &[Mirrored], original: &[u8]) -> Vec<Queued> {
@@ -49,7 +49,7 @@ impl Both {
         let expected = self.machine.ingress(port, packet);
         self.native.ingress([Input::whole(port, packet)], &mut self.batch);
         let output = self.batch.outputs[0];
-        let queued = output.kept.then(|| Queued {
+        let queued = output.forwarded.then(|| Queued {
             port: output.port,
             queue: output.queue,
             bypass: output.bypass,
@@ -68,7 +68,7 @@ impl Both {
         let output = self.batch.outputs[0];
         let data = self.data(&output, &packet.data);
         let mirrored = Both::copies(self.batch.mirrors(&output), &data);
-        let sent = output.kept.then_some(Sent { port: packet.port, data });
+        let sent = output.forwarded.then_some(Sent { port: packet.port, data });
         assert_eq!(EgressOut { sent, mirrored }, expected, "egress of {packet:02x?}");
         expected
     }
@@ -77,16 +77,16 @@ impl Both {
     fn egress_of_joined(&mut self, packet: &Queued, expected: &EgressOut) {
         let input = Input { queue: packet.queue, ..Input::whole(packet.port, &packet.data) };
         let output = self.joined.one(Gress::Egress, input, &mut self.head);
-        let data = [&self.head[..output.head_len()], &packet.data[output.rest..]].concat();
+        let data = [&self.head[..output.head_len()], &packet.data[output.payload_at..]].concat();
         let mirrored = Both::copies(&self.joined.mirrored().collect::<Vec<_>>(), &data);
-        let sent = output.kept.then_some(Sent { port: packet.port, data });
+        let sent = output.forwarded.then_some(Sent { port: packet.port, data });
         assert_eq!(EgressOut { sent, mirrored }, *expected, "egress of {packet:02x?} by the joined program");
     }
 
     /// Through both halves, with all copies.
     fn process(&mut self, port: u16, packet: &[u8]) {
         let Through { crossed, output } = self.joined.through(Input::whole(port, packet), &mut self.head);
-        let data = [&self.head[..output.head_len()], &packet[output.rest..]].concat();
+        let data = [&self.head[..output.head_len()], &packet[output.payload_at..]].concat();
         let copies: Vec<Mirrored> = self.joined.mirrored().collect();
         let ingress = self.ingress(port, packet);
         let mut queue: Vec<Queued> = ingress.queued.iter().cloned().chain(ingress.mirrored.iter().cloned()).collect();
@@ -98,14 +98,18 @@ impl Both {
                 Some(sent) => assert_eq!((output.port, &data), (sent.port, &sent.data), "both halves of {packet:02x?}"),
                 None => assert_eq!((output.port, output.head_len()), (queued.port, 0), "dropped: {packet:02x?}"),
             }
-            assert_eq!(output.kept, out.sent.is_some(), "both halves of {packet:02x?}");
+            assert_eq!(output.forwarded, out.sent.is_some(), "both halves of {packet:02x?}");
             // Of what was dropped, no headers were left that a copy could begin with.
-            let original = if output.kept { &data[..] } else { &packet[output.rest..] };
+            let original = if output.forwarded { &data[..] } else { &packet[output.payload_at..] };
             assert_eq!(Both::copies(&copies, original), out.mirrored, "both halves of {packet:02x?}");
             queue.extend(out.mirrored);
         } else {
-            let queued =
-                output.kept.then_some(Queued { port: output.port, queue: output.queue, bypass: output.bypass, data });
+            let queued = output.forwarded.then_some(Queued {
+                port: output.port,
+                queue: output.queue,
+                bypass: output.bypass,
+                data,
+            });
             let seen = IngressOut { queued, mirrored: Both::copies(&copies, packet), ..IngressOut::default() };
             assert_eq!(seen, ingress, "ingress of {packet:02x?} by the joined program");
         }
@@ -324,7 +328,7 @@ fn entries_are_met() {
 }
 
 #[test]
-fn what_cannot_be_compiled_says_so() {
+fn what_cannot_be_compiled_is_refused() {
     let deparser = "#define OWN_INGRESS_DEPARSER\ncontrol IngressDeparser(packet_out pkt, inout headers_t hdr, \
         in metadata_t meta, in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md)\n{\n\
         Digest<seg_h>() d;\napply { if (ig_dprsr_md.digest_type == 1) { d.pack(hdr.seg); } } }\n";

@@ -16,7 +16,7 @@ fn bits(decls: &str, apply: &str) -> u32 {
 
 const EITHER: &str = "if (hdr.seg.kind == 1) { a.setValid(); a.f = 1; } else { b.setValid(); b.f = 1; }";
 
-/// A table that writes to one of them, as this key says.
+/// A table that writes to one of them, chosen by this key.
 fn table(entries: &str) -> String {
     format!(
         "action to_a() {{ a.f = 2; }}\naction to_b() {{ b.f = 2; }}\n\

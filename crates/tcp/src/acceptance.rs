@@ -78,7 +78,7 @@ impl ReceiveWindow {
             return Ok(());
         }
         let reason = if old && payload > 0 { Unacceptable::Duplicate } else { Unacceptable::OutsideWindow };
-        // Data is always answered; so is what looks like a keepalive or a window probe. Other empty segments could be a
+        // Data is always answered; so is what resembles a keepalive or a window probe. Other empty segments could be a
         // loop of acknowledgements between two ends that disagree.
         let asks = payload > 0 || seq == self.next - 1;
         Err(if asks { Rejected::Answered(reason) } else { Rejected::Challenged(reason) })

@@ -175,7 +175,7 @@ pub enum ClosingEvent {
 pub struct Closing {
     /// Its streams' ends.
     pub ends: Ends,
-    /// Who has it.
+    /// Its owner.
     pub life: Owner,
 }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_says_all_that_is_known_of_both_ends() {
+    fn a_state_determines_both_ends() {
         for state in State::ALL {
             let opening = matches!(state, State::Listen | State::SynSent | State::SynReceived);
             assert_eq!(Ends::of(state).state(), if opening { State::Established } else { state });
@@ -264,7 +264,7 @@ mod tests {
 
     /// Each event on each state that a connection can be in, against figure 5's arrows.
     #[test]
-    fn every_event_in_every_state_goes_where_figure_5_says() {
+    fn every_event_in_every_state_follows_figure_5() {
         use State::{CloseWait, Closed, Established, FinWait1, FinWait2, LastAck, TimeWait};
         let expected = |state: State, event: ClosingEvent| match (state, event) {
             (Established, LocalClose | LocalShutdown) => FinWait1,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_of_closing_ends_where_rfc_9293_figure_5_says() {
+    fn every_order_of_closing_ends_as_in_rfc_9293_figure_5() {
         let table: &[(&[ClosingEvent], State, bool)] = &[
             (&[LocalClose], State::FinWait1, false),
             (&[LocalClose, FinAcked], State::FinWait2, true),

@@ -6,7 +6,7 @@ use wire::Seq;
 /// A connection that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Established {
-    /// What both SYNs agreed on.
+    /// Options that both SYNs agreed on.
     pub agreed: Agreed,
     /// Initial sequence number of this host.
     pub iss: Seq,

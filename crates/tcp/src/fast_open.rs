@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use wire::IpAddress;
 use wire::tcp::Cookie;
 
-/// How long a reset before the handshake's end counts as a connection that is not open yet (RFC 7413 section 5.1: it
-/// may have been sent because this host's SYN-ACK went to somebody who had not asked for it). Linux has as long.
+/// How long a reset before the handshake's end counts as a connection that is not open yet (RFC 7413 section 5.1). This
+/// host's SYN-ACK may have gone to a host that had not asked for it. Linux has as long.
 pub const RESET_COUNTS: Nanos = 60_000_000_000;
 
 /// A listener's connections that began with data and whose handshake has not ended.
@@ -53,7 +53,7 @@ impl Queue {
     }
 }
 
-/// What a listener does about the option of a SYN.
+/// A listener's decision about the option of a SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// An ordinary handshake.
@@ -87,7 +87,7 @@ const MOST_DOUBLED: u32 = 6;
 
 /// What a client remembers of a peer.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CookieEntry {
     cookie: Option<Cookie>,
     /// Payload bytes that the peer takes in a segment.
     mss: u16,
@@ -113,7 +113,7 @@ pub enum First {
 // Meets RFC 7413: 4.1.3-a, 4.1.3-b.
 #[derive(Debug, Default)]
 pub struct Cookies {
-    peers: BTreeMap<IpAddress, Known>,
+    peers: BTreeMap<IpAddress, CookieEntry>,
     by_age: BTreeMap<u64, IpAddress>,
     clock: u64,
     most: usize,
@@ -128,8 +128,8 @@ impl Cookies {
     /// The first SYN to a peer.
     pub fn first(&self, now: Nanos, peer: IpAddress) -> First {
         match self.peers.get(&peer) {
-            Some(known) if known.quiet_until > now => First::Plain,
-            Some(Known { cookie: Some(cookie), mss, .. }) => First::Carries(*cookie, *mss),
+            Some(entry) if entry.quiet_until > now => First::Plain,
+            Some(CookieEntry { cookie: Some(cookie), mss, .. }) => First::Carries(*cookie, *mss),
             _ => First::Asks,
         }
     }
@@ -150,9 +150,9 @@ impl Cookies {
         if cookie.is_none() && !self.peers.contains_key(&peer) {
             return;
         }
-        self.change(peer, |known| {
-            (known.lost, known.mss) = (0, mss);
-            known.cookie = cookie.or(known.cookie);
+        self.change(peer, |entry| {
+            (entry.lost, entry.mss) = (0, mss);
+            entry.cookie = cookie.or(entry.cookie);
         });
     }
 
@@ -160,25 +160,25 @@ impl Cookies {
     // Meets RFC 7413: 4.1.3.1-b.
     pub fn lost(&mut self, now: Nanos, peer: IpAddress) {
         // Of several at once, the first one counts.
-        if self.peers.get(&peer).is_some_and(|known| known.quiet_until > now) {
+        if self.peers.get(&peer).is_some_and(|entry| entry.quiet_until > now) {
             return;
         }
-        self.change(peer, |known| {
-            known.quiet_until = now + (QUIET << known.lost.min(MOST_DOUBLED));
-            known.lost += 1;
+        self.change(peer, |entry| {
+            entry.quiet_until = now + (QUIET << entry.lost.min(MOST_DOUBLED));
+            entry.lost += 1;
         });
     }
 
-    fn change(&mut self, peer: IpAddress, change: impl FnOnce(&mut Known)) {
+    fn change(&mut self, peer: IpAddress, change: impl FnOnce(&mut CookieEntry)) {
         if self.most == 0 {
             return;
         }
         self.clock += 1;
-        let fresh = Known { cookie: None, mss: 0, lost: 0, quiet_until: 0, learned: 0 };
-        let known = self.peers.entry(peer).or_insert(fresh);
-        self.by_age.remove(&known.learned);
-        known.learned = self.clock;
-        change(known);
+        let fresh = CookieEntry { cookie: None, mss: 0, lost: 0, quiet_until: 0, learned: 0 };
+        let entry = self.peers.entry(peer).or_insert(fresh);
+        self.by_age.remove(&entry.learned);
+        entry.learned = self.clock;
+        change(entry);
         self.by_age.insert(self.clock, peer);
         if self.peers.len() > self.most {
             if let Some((_, oldest)) = self.by_age.pop_first() {
@@ -187,7 +187,7 @@ impl Cookies {
         }
     }
 
-    /// Peers of which something is known.
+    /// Peers in the cache.
     pub fn len(&self) -> usize {
         self.peers.len()
     }

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 /// At most `N` values in a row. It is small where it is empty: most flows never need it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Few<T, const N: usize> {
-    /// Of a type in which the compiler finds no room for a tag: looking whether a flow is there costs less so.
+    /// Of a type in which the compiler finds no room for a tag: the check for a flow costs less so.
     values: Option<Box<[T; N]>>,
     len: u8,
 }

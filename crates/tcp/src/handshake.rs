@@ -135,7 +135,7 @@ impl Handshake {
         header(tuple, self.iss, ack, flags, self.offer.window, options)
     }
 
-    /// The SYN that was counted last is the first one: it carries what [`Handshake::connect_early`] says.
+    /// The SYN that was counted last is the first one: it carries the data of [`Handshake::connect_early`].
     pub fn is_early(&self) -> bool {
         self.stage == HandshakeState::SynSent && self.sent <= 1
     }

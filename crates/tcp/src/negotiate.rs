@@ -167,7 +167,7 @@ mod tests {
         let full = Peer { mss: 9000, shift: Some(7), timestamps: true, sack: true, ecn: true };
         let agreed = OFFER.agree(&full);
         assert_eq!((agreed.mss, agreed.snd_shift, agreed.rcv_shift, agreed.ecn), (1448, 7, 3, true));
-        assert_eq!(OFFER.agree(&Peer { mss: 0, timestamps: true, ..full }).mss, 76, "a silly size is not believed");
+        assert_eq!(OFFER.agree(&Peer { mss: 0, timestamps: true, ..full }).mss, 76, "a silly size is not used");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! as much is sent as is delivered, within the old one.
 use wire::Seq;
 
-/// What recovery began with. All else is the difference to that.
+/// State at the begin of recovery. All else is the difference to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Prr {
     /// Bytes that were in flight (`RecoverFS`).
@@ -22,7 +22,7 @@ pub(crate) struct Prr {
     pub(crate) reduced: bool,
 }
 
-/// Where a sender stands at an acknowledgement.
+/// A sender's positions at an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrrInput {
     /// First byte that is not acknowledged.
@@ -58,7 +58,7 @@ impl Prr {
     pub(crate) fn room(&mut self, at: &PrrInput, sacked: u32, resent: u32, safe: bool) -> u32 {
         let delivered = (at.una - self.una).wrapping_add(sacked).saturating_sub(self.sacked);
         let out = (at.max - self.max).saturating_add(resent.wrapping_sub(self.resent));
-        let news = delivered.saturating_sub(std::mem::replace(&mut self.delivered, delivered));
+        let newly_delivered = delivered.saturating_sub(std::mem::replace(&mut self.delivered, delivered));
         let saved = delivered.saturating_sub(out);
         let room = if !self.reduced {
             saved.min(at.cwnd.saturating_sub(at.in_flight))
@@ -67,7 +67,7 @@ impl Prr {
             (share as u32).saturating_sub(out)
         } else {
             let more = if safe { at.mss } else { 0 };
-            (saved.max(news) + more).min(at.cwnd - at.in_flight)
+            (saved.max(newly_delivered) + more).min(at.cwnd - at.in_flight)
         };
         // The first retransmission goes whatever is in flight; and where nothing is, no acknowledgement would come.
         if out == 0 || at.in_flight < at.mss { room.max(at.mss) } else { room }

@@ -1,5 +1,4 @@
-//! RACK-TLP (RFC 8985): what a sender has learned of loss and reordering on its path, with order in the place of
-//! transmit times.
+//! RACK-TLP (RFC 8985): a sender's state of loss and reordering on its path, with order in the place of transmit times.
 //!
 //! RACK holds a segment for lost once a later one was delivered, and a reordering window has passed since. The RFC
 //! stamps each segment with the time at which it was sent. It computes the end of its wait from that time and the round
@@ -21,7 +20,7 @@ const LASTS: u8 = 16;
 /// A quarter of the least round trip, before one was measured.
 const FIRST_QUARTER: Nanos = 250_000;
 
-/// What rules about time go by.
+/// Inputs of the rules about time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RackInput {
     /// Now.
@@ -46,13 +45,13 @@ struct Probe {
 pub(crate) struct Rack {
     /// Bytes that were sent again so far, modulo 2^32.
     pub(crate) resent: u32,
-    /// What that was for the latest of them that the peer has.
+    /// `resent` as of the latest of these bytes that the peer has.
     pub(crate) delivered: u32,
     pub(crate) undo: Undo,
     pub(crate) doubt: Doubt,
     /// In fast recovery.
     pub(crate) prr: Option<Prr>,
-    /// The last look at the holes found another loss.
+    /// The last check of the holes found another loss.
     pub(crate) found: bool,
     /// Something came that others, sent later, had overtaken (`RACK.reordering_seen`).
     pub(crate) reordered: bool,
@@ -116,7 +115,7 @@ impl Rack {
         self.probe = None;
     }
 
-    /// What lies behind is sent again by the probe that is under way, which has one segment at most.
+    /// The begin of the probe that is under way, which sends again one segment at most.
     pub(crate) fn probe_begin(&self, mss: u32) -> Option<Seq> {
         self.probe.filter(|probe| probe.again).map(|probe| probe.end - mss)
     }

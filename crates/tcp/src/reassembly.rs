@@ -69,7 +69,7 @@ impl Reassembly {
         self.ranges.iter().map(|range| range.1).reduce(Seq::max)
     }
 
-    /// The SACK blocks of an acknowledgement that has room for `most`: the range that changed last is first, and as
+    /// The SACK blocks of an acknowledgement that has room for `most`. The range that changed last is first, and as
     /// many others follow as have room. Before them all comes what the segment that is answered brought once more.
     // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
     // Meets RFC 2883: 4-a, 4-b, 4-c.
@@ -97,22 +97,22 @@ mod tests {
 
     // Checks RFC 2018: 4-a, 4-b, 4-c, 4-d.
     #[test]
-    fn the_range_that_changed_last_is_told_first() {
+    fn the_range_that_changed_last_is_reported_first() {
         let mut reassembly = Reassembly::new();
         for off in [10, 30, 50, 70] {
             assert!(reassembly.insert(at(off), at(off + 5)));
         }
         assert!(reassembly.insert(at(35), at(40)));
-        let told = [(at(30), at(40)), (at(70), at(75)), (at(50), at(55)), (at(10), at(15))];
+        let expected = [(at(30), at(40)), (at(70), at(75)), (at(50), at(55)), (at(10), at(15))];
         for most in [3, 4] {
-            assert_eq!(reassembly.blocks(None, most).iter().collect::<Vec<_>>(), told[..most]);
+            assert_eq!(reassembly.blocks(None, most).iter().collect::<Vec<_>>(), expected[..most]);
         }
         assert_eq!((reassembly.first(), reassembly.end()), (Some((at(10), at(15))), Some(at(75))));
     }
 
     // Checks RFC 2883: 4-a, 4-b, 4-c.
     #[test]
-    fn what_came_twice_is_told_before_all_else() {
+    fn what_came_twice_is_reported_before_all_else() {
         let mut reassembly = Reassembly::new();
         for off in [10, 30, 50, 70] {
             reassembly.insert(at(off), at(off + 5));
@@ -140,7 +140,7 @@ mod tests {
     proptest! {
         /// Beside a plain map of bytes.
         #[test]
-        fn ranges_are_what_a_map_of_bytes_says(
+        fn ranges_are_those_of_a_map_of_bytes(
             parts in prop::collection::vec((1..60u32, 1..8u32, any::<bool>()), 1..80),
         ) {
             let (mut reassembly, mut map, mut next) = (Reassembly::new(), [false; 80], 0u32);
@@ -160,12 +160,12 @@ mod tests {
                     let (left, right) = reassembly.blocks(None, 3).iter().next().unwrap();
                     prop_assert!(left.at_or_before(at(off)) && at(end).at_or_before(right));
                 }
-                let mut told = [false; 80];
-                told[..next as usize].fill(true);
+                let mut held = [false; 80];
+                held[..next as usize].fill(true);
                 for (left, right) in reassembly.ranges.iter() {
-                    told[(*left - NEXT) as usize..(*right - NEXT) as usize].fill(true);
+                    held[(*left - NEXT) as usize..(*right - NEXT) as usize].fill(true);
                 }
-                prop_assert_eq!(told, map);
+                prop_assert_eq!(held, map);
             }
         }
     }

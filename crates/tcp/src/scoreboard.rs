@@ -53,7 +53,7 @@ pub struct Timeout {
     pub una: Seq,
     /// After the last one that was sent.
     pub max: Seq,
-    /// What was sent from here on did not have its time.
+    /// Bytes from here on were sent too recently to be lost.
     pub recent: Seq,
     /// Payload bytes of a full segment.
     pub mss: u32,
@@ -354,8 +354,8 @@ impl Scoreboard {
         true
     }
 
-    /// The peer has `left` to `right`, which may be a part of the hole that begins at `begin` before block `at`:
-    /// whether that was sent again. What comes sooner after that than any round trip is what was sent before (RFC 8985
+    /// The peer has `left` to `right`, which may be a part of the hole that begins at `begin` before block `at`. True
+    /// where that was sent again. What comes sooner after that than any round trip is what was sent before (RFC 8985
     /// section 6.2, step 2). What was not sent again, and comes when the peer has something beyond it, was overtaken
     /// (step 3).
     // Meets RFC 8985: 6.2-b, 6.2-c.

@@ -89,14 +89,14 @@ impl Recovery {
     // Meets RFC 2018: 5-a.
     #[inline]
     pub fn note_block(&mut self, left: Seq, right: Seq, max: Seq) -> bool {
-        let news = right.at_or_before(max) && (left, right) != self.sacked;
-        if news {
+        let is_new = right.at_or_before(max) && (left, right) != self.sacked;
+        if is_new {
             if self.leftmost == self.sacked.0 && !self.has_block() {
                 self.leftmost = left;
             }
             self.sacked = (left, right);
         }
-        news
+        is_new
     }
 
     /// Everything before `una` is acknowledged. True where a hole is filled and there is another one (a partial
@@ -128,7 +128,7 @@ impl Recovery {
         }
     }
 
-    /// Where sending goes on from `nxt`: after all that was sent, where the peer has what follows.
+    /// The next position to send from `nxt` on: after all that was sent, where the peer has what follows.
     // Meets RFC 2018: 5-b.
     // Meets RFC 5681: 4.3-a.
     #[inline(always)]
@@ -253,7 +253,7 @@ mod tests {
         assert!(recovery.is_idle());
     }
 
-    /// RFC 6582 section 4.1: without blocks, duplicates of what was sent twice would look like another loss.
+    /// RFC 6582 section 4.1: without blocks, duplicates of what was sent twice would be taken for another loss.
     #[test]
     fn recovery_without_sack_ends_beyond_what_was_sent() {
         for (with_sack, active) in [(true, false), (false, true)] {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_timeout_only_news_shows_that_the_front_is_lost_again() {
+    fn after_a_timeout_only_new_acks_show_another_loss_in_front() {
         for had_block in [true, false] {
             let mut recovery = Recovery::new(UNA);
             if had_block {

@@ -77,7 +77,7 @@ pub fn stamp(clock: u32, peer: &Peer) -> u32 {
     if value.wrapping_sub(clock) as i32 > 0 { value.wrapping_sub(1 << STAMP_BITS) } else { value }
 }
 
-/// Looks for a cookie of this host in an acknowledgement.
+/// Reads a cookie of this host from an acknowledgement.
 pub fn read(secret: &impl Secret, now: Nanos, tuple: &FourTuple, offer: &Offer, ack: &Header) -> Option<Found> {
     let (iss, irs) = (ack.ack - 1, ack.seq - 1);
     let (index, found) = (iss.0 >> PROOF_BITS, iss.0 & ((1 << PROOF_BITS) - 1));
@@ -91,7 +91,7 @@ pub fn read(secret: &impl Secret, now: Nanos, tuple: &FourTuple, offer: &Offer, 
     let Some(stamp) = ack.options.timestamps.filter(|_| offer.timestamps) else {
         return Some(Found::Peer(Peer { mss, ..Peer::default() }));
     };
-    // Either way: a clock that went back since would see all its cookies come from the future.
+    // Either way: a clock that went back since would find all its cookies in the future.
     let age = offer.clock(now).wrapping_sub(stamp.echo) as i32;
     if u64::from(age.unsigned_abs()) > (LIFE + PERIOD) / 1_000_000 {
         return None;

@@ -18,7 +18,7 @@ pub struct TimeWait {
     pub timestamps: Option<TimestampState>,
     /// Its streams' ends: with the peer's FIN it is in TIME-WAIT, otherwise in FIN-WAIT-2.
     pub ends: Ends,
-    /// When it came here.
+    /// Time of its begin.
     pub since: Nanos,
     /// Its limit on challenge acknowledgements.
     #[serde(skip)]

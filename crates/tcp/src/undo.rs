@@ -3,7 +3,7 @@
 //! segments were late.
 use wire::Seq;
 
-/// What was sent again for one loss, and how much of it came for nothing.
+/// Retransmissions for one loss, and how many of them were unnecessary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Undo {
     /// The loss was found with this acknowledged, and so much sent.

@@ -1,8 +1,8 @@
-//! Urgent data (RFC 9293 section 3.8.5). The pointer names the byte after the last urgent one, and one byte is urgent,
-//! as in Linux and all other systems (RFC 6093 section 3.1).
+//! Urgent data (RFC 9293 section 3.8.5). The pointer names the byte after the last urgent one. One byte is urgent, as
+//! in Linux and all other systems (RFC 6093 section 3.1).
 use wire::Seq;
 
-/// What is urgent of a connection now, in both directions.
+/// Urgent pointers of a connection, in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Urgent {
     /// The urgent byte, as long as it has not come.
@@ -13,10 +13,10 @@ pub struct Urgent {
 
 impl Urgent {
     /// The urgent pointer of a segment that begins at `seq`, where `next` is expected next. Returns the urgent byte
-    /// where that is news: neither received before nor before the one that was announced.
+    /// where that is new: neither received before nor before the one that was announced.
     pub fn receive(&mut self, seq: Seq, pointer: u16, next: Seq) -> Option<Seq> {
         let byte = seq + u32::from(pointer.saturating_sub(1));
-        let is_known = self.incoming.is_some_and(|known| byte.at_or_before(known));
+        let is_known = self.incoming.is_some_and(|announced| byte.at_or_before(announced));
         if byte.before(next) || is_known {
             return None;
         }
@@ -26,7 +26,7 @@ impl Urgent {
 
     /// The application has written up to `end`, and the last byte is urgent.
     pub fn write(&mut self, end: Seq) {
-        if self.outgoing.is_none_or(|known| known.before(end)) {
+        if self.outgoing.is_none_or(|earlier| earlier.before(end)) {
             self.outgoing = Some(end);
         }
     }
@@ -37,7 +37,8 @@ impl Urgent {
     }
 
     /// The urgent pointer of a segment that begins at `seq`, where it has one. What lies further ahead than the field
-    /// can say is announced later. A lower number would make another byte urgent, which peers take out of the stream.
+    /// can express is announced later. A lower number would make another byte urgent, which peers take out of the
+    /// stream.
     pub fn pointer(&self, seq: Seq) -> Option<u16> {
         let end = self.outgoing.filter(|end| seq.before(*end))?;
         u16::try_from(end - seq).ok()
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(urgent.pointer(NEXT), None);
         urgent.write(NEXT + 65_536);
         urgent.write(NEXT + 7);
-        assert_eq!(urgent.pointer(NEXT), None, "too far ahead to say");
+        assert_eq!(urgent.pointer(NEXT), None, "too far ahead to express");
         assert_eq!(urgent.pointer(NEXT + 1), Some(65_535));
         assert_eq!((urgent.pointer(NEXT + 65_535), urgent.pointer(NEXT + 65_536)), (Some(1), None));
         assert!(urgent.pass(NEXT, NEXT + 65_535) && urgent.is_outgoing());

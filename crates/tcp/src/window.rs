@@ -27,7 +27,7 @@ pub fn most_window(shift: u8) -> u32 {
 }
 
 /// The largest window that is advertised for a receive buffer of so many bytes: all of it, as far as the field can
-/// tell.
+/// express.
 #[inline]
 pub fn largest_window(buffer: u32, shift: u8) -> u32 {
     buffer.min(most_window(shift)) & unit_mask(shift)
@@ -65,7 +65,7 @@ pub fn super_segment(most: u32, mss: u32) -> u32 {
 pub struct Waiting {
     /// All of it.
     pub data: u32,
-    /// What both windows leave.
+    /// Bytes that both windows leave.
     pub usable: u32,
     /// The most of one frame.
     pub most: u32,
@@ -91,7 +91,7 @@ impl Waiting {
 /// The windows of a sender that has less than a full segment to send and more data waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SmallSegment {
-    /// What both windows leave, bytes.
+    /// Bytes that both windows leave.
     pub usable: u32,
     /// The peer's window, and the largest that it ever was, bytes.
     pub window: u32,
@@ -116,7 +116,7 @@ impl SmallSegment {
     }
 }
 
-/// Nagle's algorithm (RFC 896, RFC 9293 section 3.7.4) in Minshall's variant, as Linux has it: a segment that is not
+/// Nagle's algorithm (RFC 896, RFC 9293 section 3.7.4) in Minshall's variant, as Linux has it. A segment that is not
 /// full waits for the acknowledgement of the last one that was not full, rather than of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nagle {
@@ -153,7 +153,7 @@ mod tests {
 
     // Checks RFC 7323: 2.3-b.
     #[test]
-    fn the_largest_window_is_what_the_field_can_tell() {
+    fn the_largest_window_is_what_the_field_can_express() {
         assert_eq!(largest_window(8 << 20, 0), 65_535, "no scale");
         assert_eq!(largest_window(65_536, 0), 65_535);
         assert_eq!(largest_window(65_536, 1), 65_536);
@@ -164,7 +164,7 @@ mod tests {
 
     // Checks RFC 9293: MUST-39.
     #[test]
-    fn small_steps_are_not_told() {
+    fn small_steps_are_not_advertised() {
         assert!(!is_worth_advertising(0, 0, 8192, 1000));
         assert!(!is_worth_advertising(1999, 0, 8192, 1000));
         assert!(is_worth_advertising(2000, 1999, 8192, 1000), "two segments, where the window is nearly closed");

@@ -1,4 +1,4 @@
-//! Counters.
+//! Counters of the split and merge unit.
 
 /// Totals of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,6 +1,6 @@
-//! A stream engine (FlexTOE, Laminar) and its control plane as a transport: a host of their own, whose only application
-//! is the control stack (the paper's section 3.3). Neither is changed: they see a port on which headers pass, and an
-//! application that writes dummy bytes.
+//! A stream engine (FlexTOE, Laminar) and its control plane as a transport. They are a host of their own, whose only
+//! application is the control stack (the paper's section 3.3). Neither is changed: they see a port on which headers
+//! pass, and an application that writes dummy bytes.
 //!
 //! What the engine sends refers to a transmit buffer that nobody writes; the reference is dropped where the NIC's half
 //! fetches the payload. What it receives, it copies to a receive buffer that nobody reads, from dummy pages that stay
@@ -43,8 +43,8 @@ struct Conn {
     peer_end_reported: bool,
     /// A Linux error number.
     failed: Option<u16>,
-    /// The engine has to get it.
-    news: bool,
+    /// Its positions are still to be sent to the engine.
+    unsent_bump: bool,
 }
 
 /// The transport.
@@ -106,12 +106,12 @@ impl EngineTcp {
         })
     }
 
-    /// The host, to look at.
+    /// The host, to read.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// What the engine and its control plane know of at most `most` connections.
+    /// Views of at most `most` connections of the engine and its control plane.
     pub fn views(&self, most: usize) -> Vec<FlowView> {
         self.host.base().flow_page(0, most).flows
     }
@@ -153,7 +153,7 @@ impl EngineTcp {
         let Some(conn) = self.conns[at as usize].as_mut() else { return };
         let Some(slot) = conn.slot else { return };
         let bump = Bump { slot, tx_head: conn.tx_head, rx_head: conn.rx_head, fin: conn.ending, ring: u8::MAX };
-        conn.news = self.end.bumps.push(bump.to_words()).is_err();
+        conn.unsent_bump = self.end.bumps.push(bump.to_words()).is_err();
     }
 
     fn conn(&mut self, socket: Socket) -> Option<&mut Conn> {
@@ -332,7 +332,7 @@ impl Transport for EngineTcp {
         conn.rx_head = conn.rx_tail;
         let ended = conn.peer_ended && !conn.peer_end_reported;
         conn.peer_end_reported |= ended;
-        let (failed, late) = (conn.failed, conn.news);
+        let (failed, late) = (conn.failed, conn.unsent_bump);
         if bytes > 0 || late {
             self.bump(socket.0);
         }

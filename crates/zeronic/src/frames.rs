@@ -6,11 +6,11 @@ use wire::rewrite::Layers;
 use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Ipv6Tuple, Mac, Seq, ethernet, ip, ipv4, ipv6};
 
-/// What a frame is.
+/// Kind of a frame.
 pub(crate) enum FrameKind {
     /// A TCP segment.
     Segment(Segment),
-    /// A part of a TCP segment: nobody can say which connection's.
+    /// A part of a TCP segment: its connection cannot be found.
     Fragment,
     /// IPv4 with TCP, but not as it has to be.
     Malformed,
@@ -35,8 +35,8 @@ pub(crate) struct Segment {
     pub(crate) options: Options,
 }
 
-/// Looks at a frame, and finds segments over IPv4. `have` is how many bytes the whole frame has: more than `frame`
-/// holds where only its headers were read.
+/// Classifies a frame: finds segments over IPv4. `have` is how many bytes the whole frame has: more than `frame` holds
+/// where only its headers were read.
 pub(crate) fn kind(frame: &Frame, have: usize) -> FrameKind {
     let bytes = frame.bytes();
     let Some(ip_at) = ethernet::payload_at(bytes, EtherType::Ipv4) else { return FrameKind::Other };
@@ -209,7 +209,7 @@ impl Segment {
     /// The part of it that has the payload bytes `[from, from + len)`.
     pub(crate) fn part(&self, from: usize, len: usize) -> Segment {
         let mut flags = self.flags;
-        // Only the first says that the window was reduced (RFC 3168 section 6.1.2), only the last ends something.
+        // Only the first reports that the window was reduced (RFC 3168 section 6.1.2), only the last ends something.
         if from > 0 {
             flags.0 &= !Flags::CWR.0;
         }
@@ -259,7 +259,7 @@ impl Segment {
         frame.checksum = Checksum::Partial { start: self.tcp_at as u16, field: field as u16 };
     }
 
-    /// `next` goes on where this one ends, and says the same otherwise: both can be one (what Linux' GRO asks for).
+    /// `next` goes on where this one ends, and is the same otherwise: both can be one (Linux' GRO merges such).
     pub(crate) fn continues_in(&self, next: &Segment, frames: [&Frame; 2]) -> bool {
         let plain = |segment: &Segment| segment.flags.0 & !(Flags::ACK | Flags::PSH).0 == 0;
         let places = (self.ip_at, self.tcp_at, self.payload_at) == (next.ip_at, next.tcp_at, next.payload_at);

@@ -1,5 +1,5 @@
-//! Headers that wait for copies of devices' memory (the paper's section 3.1: when the DMA of the payload is complete,
-//! the header goes up; what is sent is fetched before it is merged). Those of a connection keep their order.
+//! Held headers: they wait for copies of devices' memory (the paper's section 3.1: when the DMA of the payload is
+//! complete, the header goes up. What is sent is fetched before it is merged). Those of a connection keep their order.
 use crate::frames::Segment;
 use crate::nic::{FlowId, Read};
 use memory::{Fault, Transfer};
@@ -30,7 +30,7 @@ pub(crate) struct Open {
 /// A received payload on its way, and its header.
 pub(crate) struct In {
     pub(crate) transfers: Vec<Arc<Transfer>>,
-    /// Where it is in the stream, and how long.
+    /// Its range in the stream.
     pub(crate) range: Option<(Seq, u32)>,
     /// It counts as placed when it is there.
     pub(crate) lands: bool,
@@ -82,7 +82,7 @@ impl Held {
         self.incoming.len() >= MOST
     }
 
-    /// The lowest byte of the stream that is on its way in: no receive beyond it is done, or a late copy of a
+    /// The lowest byte of the stream that is on its way in. No receive beyond it is done: else a late copy of a
     /// retransmission would write into memory that the program has again.
     pub(crate) fn floor(&self) -> Option<Seq> {
         let starts = self.incoming.iter().filter_map(|held| held.range).map(|(start, _)| start);

@@ -139,7 +139,7 @@ impl LinuxTcp {
         self.tap.failure()
     }
 
-    /// Takes what the helper has said.
+    /// Takes in the helper's answers.
     fn take_in(&mut self) {
         loop {
             match next(&self.helper) {
@@ -147,7 +147,7 @@ impl LinuxTcp {
                 Next::Answered(Answer::Spare(port), Some(socket)) => self.spare.push_back((port, socket)),
                 Next::Answered(Answer::Listening(port), Some(socket)) => drop(self.listening.insert(port, Ok(socket))),
                 Next::Answered(Answer::NotListening(port, why), _) => drop(self.listening.insert(port, Err(why))),
-                Next::Answered(Answer::NoWay(port, why), _) => {
+                Next::Answered(Answer::Unreachable(port, why), _) => {
                     let mut kernels = self.sockets.iter_mut().flatten();
                     if let Some(kernel) = kernels.find(|kernel| kernel.port == port) {
                         kernel.failed = Some(why);
@@ -273,7 +273,7 @@ impl Transport for LinuxTcp {
     fn end(&mut self, socket: Socket) {
         if let Some(kernel) = self.kernel(socket).filter(|kernel| !kernel.ending) {
             kernel.ending = true;
-            // An error says that the connection is gone, which reading reports as well.
+            // An error shows that the connection is gone, which reading reports as well.
             let _ = shutdown(&kernel.socket, Shutdown::Write);
         }
     }
@@ -349,7 +349,7 @@ fn ask(helper: &OwnedFd, asked: &Asked) -> Result<(), String> {
         .map_err(|error| format!("the helper that makes Linux' sockets takes no requests: {error}"))
 }
 
-/// What the helper says next.
+/// The helper's next answer.
 enum Next {
     Answered(Answer, Option<OwnedFd>),
     Nothing,
@@ -368,7 +368,7 @@ fn next(helper: &OwnedFd) -> Next {
     }
 }
 
-/// Waits until the helper has said something, or is gone; `false` after the time.
+/// Waits until the helper has answered, or is gone; `false` after the time.
 fn wait(helper: &OwnedFd, most: Duration) -> bool {
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
     let mut fds = [PollFd::new(helper, PollFlags::IN)];

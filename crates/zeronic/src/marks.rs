@@ -1,5 +1,5 @@
-//! The TCP option for messages (the paper's section 3.5; docs/ZERONIC.md, "Messages"): which one a segment's
-//! payload is a part of, and on a SYN, that the sender carries messages. Transports never see it.
+//! The TCP option for messages (the paper's section 3.5; docs/ZERONIC.md, "Messages"). It names the message of a
+//! segment's payload; on a SYN, it shows that the sender carries messages. Transports never see it.
 use crate::frames::Segment;
 use crate::nic::Mark;
 use port::Frame;
@@ -14,7 +14,7 @@ const OFFER_LEN: usize = 4;
 pub(crate) const MARK_LEN: usize = 16;
 const NO_OPERATION: u8 = 1;
 
-/// What the option says.
+/// The option's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MarkOption {
     /// The sender of a SYN carries messages.
@@ -69,7 +69,7 @@ fn bytes_of(mark_option: MarkOption) -> ([u8; MARK_LEN], usize) {
 impl Segment {
     /// Appends the option to the headers, which are all that the frame has. Where there is no room, SACK blocks go, the
     /// oldest first (RFC 2018 section 3: a segment has as many as fit).
-    pub(crate) fn tell(&mut self, frame: &mut Frame, mark_option: MarkOption) {
+    pub(crate) fn append_option(&mut self, frame: &mut Frame, mark_option: MarkOption) {
         let (option, len) = bytes_of(mark_option);
         let mut header = self.header(frame).to_vec();
         while header.len() + len > MAX_HEADER_LEN {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_found_behind_other_options() {
+    fn an_option_is_found_behind_other_options() {
         for mark_option in [MarkOption::Offer, mark()] {
             let (bytes, len) = bytes_of(mark_option);
             for before in [&[][..], &[1, 1], &[8, 10, 1, 2, 3, 4, 5, 6, 7, 8], &[253, 4, 9, 9]] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_somebody_elses_tells_nothing() {
+    fn what_is_cut_short_or_foreign_is_ignored() {
         let (bytes, len) = bytes_of(mark());
         for cut in 0..len {
             assert_eq!(find(&header(&bytes[..cut])), None, "{cut} bytes");

@@ -1,4 +1,4 @@
-//! Headers from the transport: the frames that leave refer to their payload in registered memory, or it is fetched into
+//! Headers from the transport. The frames that leave refer to their payload in registered memory, or it is fetched into
 //! them (the paper's section 3.2, "Sending a packet").
 use crate::counters::Counters;
 use crate::frames::{FrameKind, Segment, kind};
@@ -11,7 +11,7 @@ use shm::Span;
 use wire::tcp::Flags;
 use wire::{Nanos, Seq, ethernet};
 
-/// Where frames come from and where they leave.
+/// Pool of frames, and the list of those that leave.
 pub(crate) struct Leave<'a> {
     pub(crate) pool: &'a mut FramePool,
     pub(crate) out: &'a mut Vec<Box<Frame>>,
@@ -89,7 +89,7 @@ impl<M: Memory> Unit<M> {
         frame.resize(segment.payload_at);
         let has_marks = self.has_marks(flow);
         if has_marks && segment.has(Flags::SYN) {
-            segment.tell(&mut frame, MarkOption::Offer);
+            segment.append_option(&mut frame, MarkOption::Offer);
         }
         let una = self.nic.positions(flow).map_or(segment.seq, |positions| positions.una);
         if segment.payload_len > 0 && segment.seq.before(una) {
@@ -118,7 +118,7 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    /// What a header says: where the stream begins, what is acknowledged, by which way it leaves.
+    /// Takes in a header: where the stream begins, what is acknowledged, by which way it leaves.
     fn learn(&mut self, flow: FlowId, frame: &Frame, segment: &mut Segment) {
         self.touch(flow);
         if segment.has(Flags::SYN) {
@@ -136,7 +136,7 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    /// The same of a connection that carries messages: a frame has bytes of one message, and says of which.
+    /// The same of a connection that carries messages: a frame has bytes of one message, and its mark.
     fn fetch_messages(&mut self, to: Onto, frame: Box<Frame>, segment: &Segment, leave: &mut Leave) -> usize {
         let (mut at, flow) = (0, to.flow);
         while at < segment.payload_len {
@@ -150,7 +150,7 @@ impl<M: Memory> Unit<M> {
             headers.bytes_vec().extend_from_slice(frame.bytes());
             headers.segment_size = frame.segment_size;
             let mut part = segment.part(at, len);
-            part.tell(&mut headers, MarkOption::Mark(mark));
+            part.append_option(&mut headers, MarkOption::Mark(mark));
             let fetched = self.fetch(to, &headers, &part, leave);
             leave.pool.put(headers);
             at += fetched;
@@ -206,7 +206,7 @@ struct Onto<'a> {
 }
 
 impl<M: Memory> Posted<'_, M> {
-    /// What came out of a device's memory from a byte on; where that byte did not, the number of those before the next
+    /// What came out of a device's memory from a byte on. Where that byte did not, the number of those before the next
     /// one that did.
     fn staged(&self, seq: Seq) -> Result<Span, u32> {
         let mut before = u32::MAX;

@@ -46,13 +46,13 @@ pub struct ProgramId(pub u32);
 
 /// The host's ends of a program's queues.
 pub struct NewProgram {
-    /// Its process, and the command line that it said.
+    /// Its process, and the command line that it gave.
     pub pid: u32,
     /// See [`NewProgram::pid`].
     pub command: String,
     /// Its user.
     pub uid: u32,
-    /// Whose memory it uses.
+    /// Domain of the memory that it uses.
     pub domain: Domain,
     /// [`Post`]s and [`Completion`]s.
     pub queues: ProgramQueues,
@@ -63,7 +63,7 @@ pub struct NewProgram {
 pub struct ProgramView {
     /// It.
     pub program: ProgramId,
-    /// Its process, and the command line that it said.
+    /// Its process, and the command line that it gave.
     pub pid: u32,
     /// See [`ProgramView::pid`].
     pub command: String,
@@ -133,7 +133,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         Ok(id)
     }
 
-    /// A program is gone: what it posted last is carried out, its connections are closed, and its memory is neither
+    /// A program is gone. What it posted last is carried out, its connections are closed, and its memory is neither
     /// read nor written from now on.
     pub fn detach(&mut self, id: ProgramId) {
         for _ in 0..LAST_ROUNDS {
@@ -353,7 +353,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         }
     }
 
-    /// There is something to do now. Looked at before sleeping.
+    /// There is something to do now. Checked before sleeping.
     pub fn has_work(&self) -> bool {
         self.stack.has_work() || self.programs.values().any(|program| program.ends.queues.has_posts())
     }

@@ -16,9 +16,9 @@ use wire::{Ipv4Tuple, Nanos};
 
 /// Frames of one round.
 const BURST: usize = 64;
-/// Each connection is looked at this often.
+/// Each connection is polled this often.
 const POLL_NS: Nanos = 100_000_000;
-/// While a window is closed although a little memory is posted, the next look at it is not later than this.
+/// While a window is closed although a little memory is posted, its next poll is not later than this.
 const SQUEEZE_POLL_NS: Nanos = 1_000_000;
 
 /// Names a connection.
@@ -97,10 +97,10 @@ struct Post {
     done: u64,
 }
 
-/// Who accepts connections to a port.
+/// Listener on a port.
 #[derive(Clone, Copy)]
 pub(crate) struct Listener {
-    /// Whose memory they use.
+    /// Domain of the memory that they use.
     pub(crate) domain: Domain,
     pub(crate) kind: Kind,
 }
@@ -143,7 +143,7 @@ pub struct Stack<T: Transport, M: Memory> {
     pub(crate) now: Nanos,
     /// Until then, the transport may accept connections that are to be reset.
     pub(crate) strays_until: Nanos,
-    /// When all connections are looked at.
+    /// When all connections are polled.
     next_poll: Nanos,
     /// Bytes that may go out in one round.
     round_bytes: usize,
@@ -313,7 +313,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         views
     }
 
-    /// What was dropped, by the NIC's half and by the transport.
+    /// Drop counters of the NIC's half and of the transport.
     pub fn drops(&self) -> DropCounts {
         let mut drops = self.unit.drops.clone();
         drops.merge(&self.transport.drops());
@@ -326,12 +326,12 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.listeners.iter().filter(|(_, listener)| is_programs(listener)).map(|(port, _)| *port).collect()
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.unit.counters
     }
 
-    /// The NIC's half, to look at.
+    /// The NIC's half, to read.
     pub fn nic(&self) -> &Nic {
         &self.unit.nic
     }
@@ -346,7 +346,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         &mut self.transport
     }
 
-    /// What records frames for whoever captures.
+    /// Recorder of frames for captures.
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.unit.recorder
     }
@@ -372,7 +372,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.accept();
         }
         if now >= self.next_poll {
-            // A transport that gives a connection up may say so in no header.
+            // A transport that gives a connection up may report it in no header.
             self.next_poll = now + POLL_NS;
             self.talks.keys().for_each(|flow| self.unit.touch(*flow));
         }
@@ -412,7 +412,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     fn poll_touched(&mut self) {
-        // What is touched meanwhile is looked at in the next round.
+        // What is touched meanwhile is polled in the next round.
         let mut touched = std::mem::take(&mut self.unit.touched);
         for flow in touched.drain(..) {
             if let Some(way) = self.unit.way(flow) {
@@ -448,7 +448,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 Kind::Stream | Kind::Datagrams => finish(&mut talk.receives, u64::from(moved), |id, bytes| {
                     self.events.push_back(Event::Received { connection: flow, id, bytes });
                 }),
-                // Once what the peer has was looked at, below.
+                // Once the peer's acknowledgements were checked, below.
                 Kind::Operations => {}
                 Kind::Messages => {
                     while let Some(bytes) = self.unit.nic.take_message(flow).map(u64::from) {
@@ -530,13 +530,13 @@ pub(crate) fn kind(carries: Carries) -> Kind {
 }
 
 /// `moved` bytes more are done: reports the posts that are done with them.
-fn finish(posts: &mut VecDeque<Post>, mut moved: u64, mut tell: impl FnMut(u64, u64)) {
+fn finish(posts: &mut VecDeque<Post>, mut moved: u64, mut report: impl FnMut(u64, u64)) {
     while let Some(post) = posts.front_mut().filter(|_| moved > 0) {
         let count = moved.min(post.bytes - post.done);
         post.done += count;
         moved -= count;
         if post.done == post.bytes {
-            tell(post.id, post.bytes);
+            report(post.id, post.bytes);
             posts.pop_front();
         }
     }

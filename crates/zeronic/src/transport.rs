@@ -10,7 +10,7 @@ use wire::{Ipv4Tuple, Mac, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);
 
-/// What a transport says of the incoming stream.
+/// A transport's report of the incoming stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InOrder {
     /// Bytes that are in order now and were not before.
@@ -19,7 +19,7 @@ pub struct InOrder {
     pub ended: bool,
 }
 
-/// How much may go out in one round.
+/// Limit of one round's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Frames.
@@ -41,7 +41,7 @@ pub enum NextHop {
 
 /// A transport works on headers: frames that it takes and makes have the lengths of real ones, with dummy payload.
 pub trait Transport {
-    /// Begins to connect to an address and port; the tuple says which port is this host's.
+    /// Begins to connect to an address and port; the tuple has this host's port.
     fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String>;
     /// Begins to accept connections to a port.
     fn listen(&mut self, port: u16) -> Result<(), String>;
@@ -58,7 +58,7 @@ pub trait Transport {
     fn end(&mut self, socket: Socket);
     /// Forgets a connection. One whose streams have not ended, or with bytes that the peer does not have, is reset.
     fn close(&mut self, socket: Socket);
-    /// Frames come in, without their payload: each says in its headers how long it is.
+    /// Frames come in, without their payload: each has its length in its headers.
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool);
     /// Appends frames that are to go out, without payload, as far as there is room; returns how many.
     fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;

@@ -16,7 +16,7 @@ use wire::tcp::Flags;
 use wire::template::{Fields, Template};
 use wire::{Ipv4Tuple, Mac, Nanos, Seq};
 
-/// What becomes of payload that has no segment (figure 8, case (e)).
+/// Treatment of payload that has no segment (figure 8, case (e)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shortage {
     /// It is as if the frame were lost: the peer sends it again.
@@ -61,19 +61,19 @@ pub(crate) struct HeaderState {
     pub(crate) window: Window,
     /// Hardware addresses of outgoing frames: from, to.
     pub(crate) link: Option<[Mac; 2]>,
-    /// Where both streams begin.
+    /// First sequence numbers of both streams.
     pub(crate) incoming: Option<Seq>,
     pub(crate) outgoing: Option<Seq>,
-    /// Nothing says any more where they begin.
+    /// Where they begin is settled: no header changes it.
     pub(crate) settled: bool,
     /// The last acknowledgment number that the transport sent.
     pub(crate) acked: Option<Seq>,
     pub(crate) kept: VecDeque<Deferred>,
     deferred_bytes: usize,
-    /// Headers went up, or went out, since the control stack looked.
+    /// Headers went up, or went out, since the control stack's last poll.
     pub(crate) touched: bool,
     pub(crate) moved: Moved,
-    /// What waits for devices.
+    /// Headers that wait for devices.
     pub(crate) held: Held,
     /// Some of what was posted to send is a device's.
     pub(crate) from_device: bool,
@@ -213,7 +213,7 @@ impl<M: Memory> Unit<M> {
         self.way(flow).map(|way| way.kind)
     }
 
-    /// Segments of the connection say which message they are a part of.
+    /// Segments of the connection carry the mark of their message.
     pub(crate) fn has_marks(&mut self, flow: FlowId) -> bool {
         self.kind(flow).is_some_and(Kind::has_marks)
     }
@@ -224,7 +224,7 @@ impl<M: Memory> Unit<M> {
         self.drops.count(DropReason::FlowTable);
     }
 
-    /// The control stack has to look at the connection.
+    /// The control stack has to poll the connection.
     pub(crate) fn touch(&mut self, flow: FlowId) {
         if let Some(way) = self.way(flow).filter(|way| !way.touched) {
             way.touched = true;
@@ -232,8 +232,8 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    /// Memory that is posted for the incoming stream; under [`Shortage::Defer`], room for two segments where there is
-    /// less: a sender waits long before it uses a smaller window (RFC 9293 section 3.8.6.2.1).
+    /// Memory that is posted for the incoming stream. Under [`Shortage::Defer`], room for two segments where there is
+    /// less. A sender waits long before it uses a smaller window (RFC 9293 section 3.8.6.2.1).
     pub(crate) fn posted(&self, flow: FlowId) -> Posted {
         let Some(positions) = self.nic.positions(flow) else { return Posted { bytes: 0, end: Seq(0) } };
         let mut end = positions.posted_end;
@@ -267,7 +267,7 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    /// Looks at windows that are closed although a little memory is posted.
+    /// Polls windows that are closed although a little memory is posted.
     pub(crate) fn squeeze(&mut self, now: Nanos, pool: &mut FramePool) {
         let mut left = std::mem::take(&mut self.squeezed);
         left.sort_unstable_by_key(|flow| flow.line());

@@ -1,4 +1,4 @@
-//! Holding headers back as long as copies of devices' memory are under way, and letting them go.
+//! Held headers: those held back while copies of devices' memory are under way, and their release.
 use crate::frames::Segment;
 use crate::held::{In, MOST, Out};
 use crate::merge::Leave;
@@ -10,7 +10,7 @@ use port::{Capabilities, Frame, FramePool};
 use wire::Nanos;
 
 impl<M: Memory> Unit<M> {
-    /// What came in waits for its copies, and for what came before it.
+    /// Holds a received header until its copies, and all before it, are done.
     pub(crate) fn hold(&mut self, flow: FlowId, held: In) {
         if let Some(way) = self.way(flow) {
             way.held.incoming.push_back(held);
@@ -37,7 +37,7 @@ impl<M: Memory> Unit<M> {
         self.drops.count(DropReason::DeviceBusy);
     }
 
-    /// Looks at the devices: what has come to its place goes up. Returns how many copies have ended.
+    /// Polls the devices: what has come to its place goes up. Returns how many copies have ended.
     pub(crate) fn poll_devices(&mut self, now: Nanos, pool: &mut FramePool, up: &mut Vec<Box<Frame>>) -> usize {
         let ended = self.memory.devices().map_or(0, |devices| devices.poll(now));
         if ended == 0 {

@@ -1,4 +1,4 @@
-//! Timers and looks of one flow, with counters that a test makes up.
+//! Flow timers: polls of one flow, with counters that a test makes up.
 use super::*;
 use tcp::{RtoBounds, congestion};
 
@@ -23,7 +23,7 @@ fn timers() -> FlowTimers {
     FlowTimers::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0))
 }
 
-/// Looks whenever asked until `stop`, and gives back when something other than looking was done.
+/// Polls whenever due until `stop`; returns when something other than polling was done.
 fn run(
     timers: &mut FlowTimers,
     figures: &FlowFigures,
@@ -45,7 +45,7 @@ fn run(
     done
 }
 
-/// On a long path a window that is opening is looked at several times in a round trip, and doubles with it.
+/// On a long path a window that is opening is polled several times in a round trip, and doubles with it.
 #[test]
 fn slow_start_follows_acknowledgements_within_a_round_trip() {
     let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
@@ -54,15 +54,15 @@ fn slow_start_follows_acknowledgements_within_a_round_trip() {
         FlowTimers::new(0, congestion::CUBIC.start(1000, 0), rtt, Decision { cwnd: 10_000, rate: 0 }, Seq(0));
     let mut figures = FlowFigures { outstanding: 10_000, unsent: 100_000, ..FlowFigures::default() };
     timers.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
-    let look =
+    let poll =
         |timers: &mut FlowTimers, now, figures: &FlowFigures| timers.poll(now, figures, &OPTIONS, false, MS / 10, 1000);
     (figures.acked_bytes, figures.snd_una) = (4000, 4000);
-    let actions = look(&mut timers, 82 * MS, &figures);
+    let actions = poll(&mut timers, 82 * MS, &figures);
     assert_eq!((actions.window, actions.next), (Some(14_000), Some(92 * MS)));
     (figures.acked_bytes, figures.snd_una) = (10_000, 10_000);
-    assert_eq!(look(&mut timers, 92 * MS, &figures).window, Some(20_000));
+    assert_eq!(poll(&mut timers, 92 * MS, &figures).window, Some(20_000));
     figures.fast_retransmits = 1;
-    assert_eq!(look(&mut timers, 102 * MS, &figures).next, Some(182 * MS), "after a loss, once a round trip");
+    assert_eq!(poll(&mut timers, 102 * MS, &figures).next, Some(182 * MS), "after a loss, once a round trip");
 }
 
 // Checks RFC 8985: 7.2-a, 7.2-b, 7.2-c.
@@ -101,13 +101,13 @@ fn a_loss_that_was_none_gives_the_window_back() {
     let mut timers = timers();
     let mut figures = FlowFigures { outstanding: 10_000, snd_nxt: 10_000, unsent: 1000, ..FlowFigures::default() };
     timers.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
-    let look =
+    let poll =
         |timers: &mut FlowTimers, now, figures: &FlowFigures| timers.poll(now, figures, &OPTIONS, false, MS / 10, 1000);
     figures.fast_retransmits = 1;
-    assert_eq!(look(&mut timers, MS, &figures).window, Some(7000));
+    assert_eq!(poll(&mut timers, MS, &figures).window, Some(7000));
     figures.undone = 1;
-    assert_eq!(look(&mut timers, 2 * MS, &figures).window, Some(10_000));
-    assert_eq!(look(&mut timers, 3 * MS, &figures).window, None, "once");
+    assert_eq!(poll(&mut timers, 2 * MS, &figures).window, Some(10_000));
+    assert_eq!(poll(&mut timers, 3 * MS, &figures).window, None, "once");
 }
 
 // Checks RFC 9293: MUST-20, SHLD-10.
@@ -119,12 +119,11 @@ fn lost_data_is_sent_again_with_backoff_until_given_up() {
     let times: Vec<u64> = done.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10_000], "each timeout twice the last");
     assert!(done[..9].iter().all(|(_, actions)| actions.retransmit) && done[9].1.failed);
-    assert_eq!(done[0].1.window, Some(1000), "congestion control heard of the timeout");
-    assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
+    assert_eq!(done[0].1.window, Some(1000), "congestion control has had the timeout");
+    assert!(done[2].1.suspect_path && !done[1].1.suspect_path);
 }
 
-/// Of two segments the first is acknowledged soon after a look. The timer counts from then and not from the next
-/// look.
+/// Of two segments the first is acknowledged soon after a poll. The timer counts from then and not from the next poll.
 // Checks RFC 6298: 5.3.
 #[test]
 fn the_timer_restarts_with_the_acknowledgement_not_the_poll() {
@@ -174,10 +173,10 @@ fn a_fast_retransmit_restarts_the_timer() {
     assert_eq!((again - found_at) / MS, rto / MS);
 }
 
-/// Requests, each sent with the answer to the one before; the last one 60 ms before the look that finds it.
+/// Requests, each sent with the answer to the one before; the last one 60 ms before the poll that finds it.
 // Checks RFC 6298: 5.1.
 #[test]
-fn the_timer_starts_with_the_segment_and_not_with_the_look() {
+fn the_timer_starts_with_the_segment_and_not_with_the_poll() {
     let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
     (0..50).for_each(|_| rtt.sample(100 * MS));
     let rto = rtt.rto().nanos();
@@ -199,8 +198,8 @@ fn the_timer_starts_with_the_segment_and_not_with_the_look() {
     assert_eq!((again - answered_at) / MS, rto / MS);
 }
 
-/// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged,
-/// and no round trip can be measured. The timeout must grow over them until one can.
+/// Round trips of 100 ms where 1 ms was known. The first segments are sent again too early, each is acknowledged, and
+/// no round trip can be measured. The timeout must grow over them until one can.
 // Checks RFC 6298: 5.5.
 #[test]
 fn a_path_that_became_slow_is_not_flooded_with_what_it_has() {
@@ -252,20 +251,19 @@ fn a_backoff_ends_with_what_was_sent_first_after_the_timeout() {
     }
 }
 
-/// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in
-/// between.
+/// With tens of thousands of flows there is a quarter of a second from one poll to the next, and no timeout in between.
 #[test]
 fn seldom_polled_flows_do_not_time_out_between_polls() {
     let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
-    let (mut timers, mut looks, mut sent_again) = (timers(), 0, Vec::new());
+    let (mut timers, mut polls, mut sent_again) = (timers(), 0, Vec::new());
     let mut now = timers.start(0, &figures, OPTIONS.ack_delay, 250 * MS, 1000);
     while now < 2000 * MS {
         let actions = timers.poll(now, &figures, &OPTIONS, false, 250 * MS, 1000);
         sent_again.extend(actions.retransmit.then_some(now / MS));
-        (looks, now) = (looks + 1, actions.next.expect("it goes on"));
+        (polls, now) = (polls + 1, actions.next.expect("it goes on"));
     }
     assert_eq!(sent_again[0], 250);
-    assert!(looks <= 9, "{looks} looks in two seconds");
+    assert!(polls <= 9, "{polls} polls in two seconds");
 }
 
 #[test]
@@ -304,7 +302,7 @@ fn what_is_left_behind_has_its_time_from_then_on() {
     while failed_at.is_none() {
         let actions = timers.poll(now, &figures, &OPTIONS, now >= 3000 * MS, MS / 10, 1000);
         failed_at = actions.failed.then_some(now / MS);
-        now = actions.next.expect("it is looked at again");
+        now = actions.next.expect("it is polled again");
     }
     assert!((3500..3700).contains(&failed_at.expect("it is given up")), "500 ms after 3 s: {failed_at:?}");
 }
@@ -375,24 +373,24 @@ fn a_hole_is_overdue_once_after_a_quarter_round_trip() {
     let mut timers = FlowTimers::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
     let mut figures = FlowFigures { outstanding: 3000, snd_nxt: 3000, sacked: 1000, ..FlowFigures::default() };
     timers.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
-    let look =
+    let poll =
         |timers: &mut FlowTimers, now, figures: &FlowFigures| timers.poll(now, figures, &OPTIONS, false, MS / 10, 1000);
-    let first = look(&mut timers, 10 * MS, &figures);
-    assert_eq!((first.overdue, first.next), (false, Some(30 * MS)), "it is looked at again then");
-    assert!(!look(&mut timers, 29 * MS, &figures).overdue);
-    assert!(look(&mut timers, 30 * MS, &figures).overdue);
-    assert!((31..90).all(|at| !look(&mut timers, at * MS, &figures).overdue), "once");
+    let first = poll(&mut timers, 10 * MS, &figures);
+    assert_eq!((first.overdue, first.next), (false, Some(30 * MS)), "it is polled again then");
+    assert!(!poll(&mut timers, 29 * MS, &figures).overdue);
+    assert!(poll(&mut timers, 30 * MS, &figures).overdue);
+    assert!((31..90).all(|at| !poll(&mut timers, at * MS, &figures).overdue), "once");
     // Another hole has its own time, and one that was found by duplicates needs none.
     (figures.snd_una, figures.acked_bytes) = (1000, 1000);
-    assert!(!look(&mut timers, 90 * MS, &figures).overdue);
+    assert!(!poll(&mut timers, 90 * MS, &figures).overdue);
     figures.fast_retransmits = 1;
-    assert!(!look(&mut timers, 115 * MS, &figures).overdue);
+    assert!(!poll(&mut timers, 115 * MS, &figures).overdue);
     figures.sacked = 0;
-    assert!((116..160).all(|at| !look(&mut timers, at * MS, &figures).overdue), "nothing lies beyond a hole");
+    assert!((116..160).all(|at| !poll(&mut timers, at * MS, &figures).overdue), "nothing lies beyond a hole");
 }
 
 /// RFC 8985 section 7. With round trips that were measured, what is outstanding is sent again long before the timer,
-/// which allows for an acknowledgement that is held back; once, and congestion control gets no signal of it.
+/// which allows for an acknowledgement that is held back. It is sent once, and congestion control gets no signal.
 #[test]
 fn the_end_of_what_was_sent_is_sent_again_once_before_the_timer() {
     let figures = FlowFigures { outstanding: 1000, snd_nxt: 1000, snd_wnd: 9000, ..FlowFigures::default() };

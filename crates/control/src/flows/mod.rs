@@ -66,7 +66,7 @@ impl Flows {
         self.rack = rack;
     }
 
-    /// How many are timed now.
+    /// Number of timed flows.
     pub(crate) fn timed(&self) -> u32 {
         self.timed
     }

@@ -18,7 +18,7 @@ const LONGEST_INTERVAL: Nanos = 250 * MILLISECOND;
 /// So many flows are no longer in the caches when they are polled.
 const MANY: usize = 2048;
 
-/// What follows from a poll of a flow.
+/// Consequence of a poll of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// It goes on.
@@ -81,7 +81,7 @@ impl Flows {
             suggest_room(contexts, flow, window);
         }
         command(out, id, &actions);
-        if actions.doubt_path {
+        if actions.suspect_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
             let next_hop = out.net.next_hop(remote_ip);
             out.net.doubt(out.now, next_hop);
@@ -95,7 +95,7 @@ impl Flows {
 }
 
 /// Over a long path, a program may have twice the congestion window written and not acknowledged, as in Linux
-/// (`tcp_sndbuf_expand`): so much waits to be sent while as much is on its way.
+/// (`tcp_sndbuf_expand`). So much waits to be sent while as much is on its way.
 fn suggest_room(contexts: &Contexts, flow: &Flow, window: u32) {
     let Name { context, slot, .. } = flow.names[0];
     let room = window.saturating_mul(2);
@@ -117,7 +117,7 @@ fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
         untrack,
         measured: _,
         failed: _,
-        doubt_path: _,
+        suspect_path: _,
         next: _,
     } = *actions;
     out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));

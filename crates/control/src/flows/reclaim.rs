@@ -22,8 +22,8 @@ pub(crate) struct ReclaimRequest {
 
 impl Flows {
     /// An application reports that a connection is quiet and was read empty.
-    pub(crate) fn rest(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, rest: &ReclaimRequest) {
-        let ReclaimRequest { context, slot, flow: id, tx_head, rx_head } = *rest;
+    pub(crate) fn reclaim(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, request: &ReclaimRequest) {
+        let ReclaimRequest { context, slot, flow: id, tx_head, rx_head } = *request;
         let Some(flow) = self.get_mut(id.0) else { return };
         // One that several processes have may be read by one and written by another at this moment.
         let only_one = flow.holders.len() == 1;
@@ -35,27 +35,27 @@ impl Flows {
         out.commands.push(stream::Command::Freeze { flow: id, tx_head, rx_head }.into());
     }
 
-    /// The engine has answered one question whether a flow stands still. Returns whether that was the last one: an
-    /// earlier one was withdrawn.
+    /// The engine has answered one `Freeze` of a flow. Returns whether that was the last one: an earlier one was
+    /// withdrawn.
     pub(crate) fn freeze_answered(&mut self, id: FlowId) -> bool {
         let Some(flow) = self.get_mut(id.0) else { return false };
         flow.freezing = flow.freezing.saturating_sub(1);
         flow.freezing == 0
     }
 
-    /// The engine has answered for a flow under reclaim; `stands`: it stands still. Returns whether it was one.
+    /// The engine has answered for a flow under reclaim; `frozen`: it stopped. Returns whether it was one.
     pub(crate) fn reclaim_answered(
         &mut self,
         out: &mut Outbox<'_>,
         contexts: &mut Contexts,
         id: FlowId,
-        stands: bool,
+        frozen: bool,
     ) -> bool {
         let Some(flow) = self.get_mut(id.0) else { return false };
         let Some((context, slot)) = flow.reclaim.take() else { return false };
         let home = flow.names[0];
         let mut done = false;
-        if stands {
+        if frozen {
             let end = contexts.get_mut(home.context.0).map(|context| &mut context.end);
             done = end.is_some_and(|end| end.discard_received(home.slot.index).is_ok());
             out.commands.push(stream::Command::Thaw(id).into());
@@ -64,8 +64,8 @@ impl Flows {
         true
     }
 
-    /// The flow is wanted at once: it goes on, whatever the engine is about to answer.
-    pub(crate) fn leave_resting(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
+    /// The flow is needed at once: it goes on, whatever the engine is about to answer.
+    pub(crate) fn leave_reclaim(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
         let Some(flow) = self.get_mut(id.0) else { return };
         if let Some((context, slot)) = flow.reclaim.take() {
             out.commands.push(stream::Command::Thaw(id).into());

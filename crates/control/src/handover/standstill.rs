@@ -67,12 +67,12 @@ impl Standstill {
         }
     }
 
-    /// Where the engine left a flow.
+    /// Positions at which the engine left a flow.
     pub(crate) fn end_of(&self, id: FlowId) -> Option<FlowEnd> {
         self.left.as_ref()?.flows.get(&id).copied()
     }
 
-    /// What a context's log was.
+    /// State of a context's log.
     pub(crate) fn log_of(&self, id: ContextId) -> Option<&LogState> {
         self.left.as_ref()?.logs.get(&id)?.as_deref()
     }

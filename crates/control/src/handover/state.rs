@@ -30,7 +30,7 @@ pub struct HostState {
     /// Its engine, and the options that its connections may have negotiated.
     pub(crate) engine: (String, Carries),
     pub(crate) geometry: Geometry,
-    /// What its numbers are made from: so that sequence numbers and timestamps go on as they began.
+    /// Secret of its numbers: so that sequence numbers and timestamps go on as they began.
     pub(crate) secret: ([u8; 16], u64),
     pub(crate) contexts: Vec<ContextState>,
     pub(crate) bindings: Vec<BindingState>,
@@ -158,7 +158,7 @@ pub(crate) struct FlowState {
     pub spliced: Spliced,
     /// Its records go to a log.
     pub logged: bool,
-    /// Where the engine left it; none where no engine runs it any more.
+    /// Its state in the engine; none where no engine runs it any more.
     pub end: Option<FlowEnd>,
 }
 

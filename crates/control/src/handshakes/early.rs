@@ -19,7 +19,7 @@ pub(crate) enum EarlySyn {
 }
 
 impl Handshakes {
-    /// What the SYN to a peer is to have, where `mss` bytes are a full segment.
+    /// Fast Open part of the SYN to a peer, where `mss` bytes are a full segment.
     // Meets RFC 7413: 4.2.1-a, 4.2.1-b.
     pub(crate) fn early_syn(&self, out: &Outbox<'_>, tuple: &FourTuple, asked: EarlyData, mss: u16) -> EarlySyn {
         // The SYN has its options besides (RFC 9293 section 3.7.1).
@@ -51,7 +51,7 @@ impl Handshakes {
         }
     }
 
-    /// How much data the SYN waits for.
+    /// Bytes of data that the SYN waits for.
     pub(crate) fn awaits(&self, key: u32) -> Option<u16> {
         match self.all.get(key)?.early {
             SynData::Awaited(_, room) => Some(room),

@@ -113,7 +113,7 @@ impl Handshakes {
         flows + self.len() < out.config.max_flows as usize && !self.is_full()
     }
 
-    /// What this host offers to a peer.
+    /// Options that this host offers to a peer.
     // Meets RFC 9293: MUST-67.
     pub(crate) fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, congestion: CongestionName, mss: u16) -> Offer {
         let most =

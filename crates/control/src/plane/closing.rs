@@ -181,8 +181,8 @@ impl ControlPlane {
         }
     }
 
-    /// A slot came free: connections may wait for room in this context. Its listeners take turns: one with many clients
-    /// would keep those of the others out for ever.
+    /// A slot came free: connections may wait for room in this context. Its listeners are served in turn: one with many
+    /// clients would keep those of the others out for ever.
     fn place_for(&mut self, out: &mut Outbox<'_>, context: ContextId) {
         let Some(context) = self.contexts.get(context.0) else { return };
         let (later, first) = (context.bindings.range(context.served + 1..), context.bindings.range(..=context.served));

@@ -1,4 +1,4 @@
-//! Events of the engine, and the timers of its flows: each one's way to the part of the control plane that it concerns.
+//! Event routing: events of the engine and timers of its flows go to the part of the control plane that they concern.
 use super::ControlPlane;
 use crate::flow::{After, EngineState, Flow};
 use crate::flows::Due;

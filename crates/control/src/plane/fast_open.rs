@@ -80,7 +80,7 @@ impl ControlPlane {
             return false;
         }
         for id in self.early.of_listener(binding) {
-            self.look_at_early(out, id);
+            self.check_early(out, id);
         }
         self.bindings.listener(binding).is_some_and(|listener| listener.early.queue.has_room(out.now))
     }
@@ -143,7 +143,7 @@ impl ControlPlane {
         Some(id)
     }
 
-    /// It is time to look at a connection whose SYN-ACK is not acknowledged.
+    /// It is time to check a connection whose SYN-ACK is not acknowledged.
     pub(super) fn early_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(figures) = self.flows.get(id.0).map(|flow| flow.stats.read()) else { return };
         match self.early.due(out, id, &figures) {
@@ -157,7 +157,7 @@ impl ControlPlane {
     }
 
     /// The SYN-ACK of a connection may be acknowledged meanwhile.
-    pub(super) fn look_at_early(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+    pub(super) fn check_early(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let answered = |figures| self.early.is_answered(id, &figures);
         if self.flows.get(id.0).map(|flow| flow.stats.read()).is_some_and(answered) {
             self.early_ended(out, id);
@@ -192,7 +192,7 @@ impl ControlPlane {
         }
         // The reset itself is the last segment that was counted.
         self.early.expect_one_more(id);
-        self.look_at_early(out, id);
+        self.check_early(out, id);
         if let Some(early) = self.early.end(out, id) {
             if let Some(listener) = self.bindings.listener(early.binding) {
                 listener.early.queue.reset(out.now);

@@ -72,7 +72,7 @@ impl ControlPlane {
         Some(frame)
     }
 
-    /// The engine did not have the flow when it looked, but gets it before it looks again. Or it has let go of the flow
+    /// The engine did not have the flow at its lookup, but gets it before the next one. Or it has let go of the flow
     /// and not reported that yet. A connection that waits then has an answer, as to the peer's FIN. A segment that the
     /// engine does not take for one of TCP at all would only come back.
     fn on_early_segment(

@@ -1,4 +1,4 @@
-//! The control plane of a host: it takes each input to the part that it concerns, and that part's answer to the next
+//! The control plane of a host: it routes each input to the part that it concerns, and that part's answer to the next
 //! one. Each part owns its state; what several parts need of the host is in the outbox.
 mod closing;
 mod events;
@@ -124,12 +124,12 @@ impl ControlPlane {
         Tables { contexts, flows, handshakes, time_waits, splices }
     }
 
-    /// What reads the commands to the engine, for tracepoints.
+    /// Reader of the commands to the engine, for tracepoints.
     pub(crate) fn trace_reader<'a>(&'a self, tracer: &'a Tracer) -> traced::Reader<'a> {
         traced::Reader { tracer, contexts: &self.contexts, flows: &self.flows }
     }
 
-    /// How much is in each table.
+    /// Sizes of all tables.
     pub(crate) fn table_sizes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("connections", self.connections.len() as u64),
@@ -166,7 +166,7 @@ impl ControlPlane {
         self.connections.loopback()
     }
 
-    /// What the engine offers from now on.
+    /// Sets what the engine offers from now on.
     pub(crate) fn set_features(&mut self, features: &Features) {
         self.logs.set_kept(features.keeps_logs);
         self.flows.set_rack(features.rack);

@@ -119,10 +119,10 @@ impl ControlPlane {
         }
         out.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if self.flows.len() >= out.config.max_flows as usize {
-            return out.turn_away(DropReason::FlowTable);
+            return out.refuse(DropReason::FlowTable);
         }
         if shm::reserve::is_short() {
-            return out.turn_away(DropReason::NoMemory);
+            return out.refuse(DropReason::NoMemory);
         }
         // Unknown peers leave room for connections that this host's own programs open.
         let crowded =
@@ -133,13 +133,13 @@ impl ControlPlane {
         let most = out.config.limits.syn_backlog;
         let Some(listener) = self.bindings.listener(binding) else { return };
         if listener.ready.len() as u32 >= listener.backlog {
-            return out.turn_away(DropReason::Backlog);
+            return out.refuse(DropReason::Backlog);
         }
         if crowded || listener.half_open >= most {
             // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
             return match above {
                 None if out.config.limits.syn_cookies => self.handshakes.send_cookie(out, listener, segment, src_mac),
-                _ => out.turn_away(DropReason::Backlog),
+                _ => out.refuse(DropReason::Backlog),
             };
         }
         let cookie = match self.judge_early(out, binding, segment) {

@@ -71,10 +71,10 @@ impl ControlPlane {
     }
 
     /// A connection was placed in a context, which gets a reply.
-    fn offer(&mut self, out: &Outbox<'_>, flow: FlowId, binding: u32, turns: u8, accept: Reply) {
+    fn offer(&mut self, out: &Outbox<'_>, flow: FlowId, binding: u32, offers: u8, accept: Reply) {
         let Some(Name { context, slot, .. }) = self.flows.get(flow.0).map(|flow| flow.names[0]) else { return };
         self.bindings.take_credit(&mut self.contexts, binding, context);
-        self.bindings.offered(binding, context, flow, turns, out.now);
+        self.bindings.offered(binding, context, flow, offers, out.now);
         if let Some(context) = self.contexts.get(context.0) {
             context.end.offer(slot);
         }
@@ -113,7 +113,7 @@ impl ControlPlane {
         id: FlowId,
         binding: u32,
         to: ContextId,
-        turns: u8,
+        offers: u8,
     ) -> Option<()> {
         let flow = self.flows.get_mut(id.0).filter(|flow| flow.engine == EngineState::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
@@ -139,7 +139,7 @@ impl ControlPlane {
             self.contexts.reply(name.context, Reply::Unaccept { binding, slot: name.slot });
             self.contexts.free_slot(out, name.context, name.slot);
         }
-        self.offer(out, id, binding, turns, Reply::Accept { binding, slot, local, remote, mss });
+        self.offer(out, id, binding, offers, Reply::Accept { binding, slot, local, remote, mss });
         Some(())
     }
 
@@ -213,7 +213,7 @@ impl ControlPlane {
     }
 }
 
-/// What the next daemon needs of it.
+/// Record of a flow for the next daemon.
 pub(super) fn record_of(flow: &Flow, open: &Established, region: u64) -> Record {
     let Flow { remote_mac, agreed, iss, .. } = *flow;
     let (tuple, slot) = (flow.tuple.get(), flow.name().slot);

@@ -1,4 +1,4 @@
-//! Turns of waiting connections: one that a process lets wait goes to another one (docs/LISTENERS.md).
+//! Reassignment of waiting connections: what one process lets wait goes to another one (docs/LISTENERS.md).
 use super::ControlPlane;
 use crate::accept_queue::Overdue;
 use crate::contexts::Holder;
@@ -13,7 +13,7 @@ use engine::ContextId;
 const MOST_MOVED: usize = 32;
 
 impl ControlPlane {
-    /// Sets the timer for the next turn that ends, where it is not set.
+    /// Sets the timer for the next offer that expires, where it is not set.
     pub(super) fn time_reassignment(&mut self, out: &mut Outbox<'_>, binding: u32) {
         let now = out.now;
         let Some(listener) = self.bindings.listener(binding).filter(|listener| !listener.timed) else { return };
@@ -24,7 +24,7 @@ impl ControlPlane {
         }
     }
 
-    /// A turn may be over.
+    /// An offer may have expired.
     pub(super) fn reassignment_due(&mut self, out: &mut Outbox<'_>, binding: u32) {
         if let Some(listener) = self.bindings.listener(binding) {
             listener.timed = false;
@@ -82,8 +82,8 @@ impl ControlPlane {
         if !take_back(&mut self.contexts, &mut self.flows, id, at, binding) {
             return self.bindings.accepted(binding, at, id);
         }
-        let turns = self.bindings.missed(binding, at, id, out.now);
-        if works && self.move_flow(out, id, binding, chosen, turns).is_some() {
+        let offers = self.bindings.withdraw_offer(binding, at, id, out.now);
+        if works && self.move_flow(out, id, binding, chosen, offers).is_some() {
             return;
         }
         // It has ended, or there is no memory for it: no process would get more than an error.

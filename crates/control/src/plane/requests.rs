@@ -125,8 +125,8 @@ impl ControlPlane {
     fn on_completion(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
         let done = match request {
             Request::Reclaim { slot, tx_head, rx_head } => self.named(id, slot).map(|flow| {
-                let rest = ReclaimRequest { context: id, slot, flow, tx_head, rx_head };
-                self.flows.rest(out, &mut self.contexts, &rest);
+                let request = ReclaimRequest { context: id, slot, flow, tx_head, rx_head };
+                self.flows.reclaim(out, &mut self.contexts, &request);
             }),
             Request::Arm { binding, credits } => self.arm(out, id, binding, credits),
             Request::Loopback { binding } => self.serve_loopback(id, binding),
@@ -317,7 +317,7 @@ impl ControlPlane {
         let flows = named().ok_or(libc::EBADF)?;
         for flow in flows {
             // Its SYN-ACK may have to be sent again.
-            self.look_at_early(out, flow);
+            self.check_early(out, flow);
             if self.early.has(flow) {
                 return Err(libc::EAGAIN);
             }

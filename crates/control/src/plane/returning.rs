@@ -9,7 +9,7 @@ use engine::ContextId;
 /// A ticket that a process shows.
 #[derive(Debug, Clone)]
 pub struct ShownTicket {
-    /// What it says.
+    /// Its content.
     pub ticket: Ticket,
     /// A daemon of this host gave it.
     pub sealed: bool,

@@ -9,7 +9,7 @@ use engine::FlowId;
 impl ControlPlane {
     /// A flow is closed, or fails, while it is stopped or about to be: it goes on as it is.
     pub(super) fn leave_joining(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        self.flows.leave_resting(out, &mut self.contexts, id);
+        self.flows.leave_reclaim(out, &mut self.contexts, id);
         if let Some(joining) = self.splices.withdraw(id) {
             self.give_up_joining(out, &joining);
         }
@@ -20,7 +20,7 @@ impl ControlPlane {
         self.contexts.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
     }
 
-    /// What follows for a spliced pair's connections and applications.
+    /// Carries out the consequences for a spliced pair's connections and applications.
     pub(super) fn after_splice(&mut self, out: &mut Outbox<'_>, then: Then) {
         match then {
             Then::GoesOn => {}

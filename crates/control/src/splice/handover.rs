@@ -12,7 +12,7 @@ pub(crate) struct SplicesState {
 }
 
 impl Splices {
-    /// What another daemon needs of them. These go on, too, where that one does not.
+    /// State for another daemon. The splices go on here, too, where that one does not.
     pub(crate) fn state(&self) -> SplicesState {
         let pair = |(key, splice): (u32, &Splice)| {
             let mut splice = *splice;

@@ -73,7 +73,7 @@ impl Splices {
         let joining = &mut self.joining[at];
         for (flow, answer) in joining.flows.iter().zip(&mut joining.answers) {
             if *flow == id {
-                *answer = end.map_or(Answer::Busy, Answer::Stands);
+                *answer = end.map_or(Answer::Busy, Answer::Frozen);
             }
         }
         let complete = !joining.answers.iter().any(|answer| matches!(answer, Answer::None));
@@ -101,7 +101,7 @@ impl Splices {
         joining: &Joining,
     ) -> Option<()> {
         let flows = joining.flows;
-        let [Answer::Stands(a), Answer::Stands(b)] = joining.answers else { return None };
+        let [Answer::Frozen(a), Answer::Frozen(b)] = joining.answers else { return None };
         let ends = [a, b];
         if !self.have_room() {
             return None;

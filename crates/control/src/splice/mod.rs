@@ -1,5 +1,5 @@
 //! Splicing: two connections of one application become one path (FlexTOE appendix B, thesis section 4.3.3). A module of
-//! the data-path translates their segments from then on. What it hands over (FIN, RST, unknown options) the control
+//! the data-path translates their segments from then on. What it passes up (FIN, RST, unknown options) the control
 //! plane translates and passes on, with the same arithmetic; it also ends the pair.
 mod handover;
 mod joining;
@@ -38,7 +38,7 @@ impl Splices {
         }
     }
 
-    /// Sends the module where a direction stands, and hands it over.
+    /// Sends the module the positions of a direction, and hands it over.
     fn start_direction(&mut self, key: u32, side: usize) {
         let Some(splice) = self.all.get(key) else { return };
         let seen = Seen { segments: 0, bytes: 0, ..splice.sides[side].seen };

@@ -1,4 +1,4 @@
-//! Segments that the module of a splice hands over: FIN, RST, SYN, and what it cannot translate. This is also where a
+//! Segments that the module of a splice passes up: FIN, RST, SYN, and what it cannot translate. This is also where a
 //! splice ends.
 use super::joining::REFUSED;
 use super::table::{Over, Seen, Side, Splice, Splices};
@@ -186,7 +186,7 @@ impl Splices {
         out.timers.set(Timer::Splice(key), due.min(out.now + (timeout / 4).clamp(MILLISECOND, POLL_INTERVAL)));
     }
 
-    /// Looks whether a splice lives.
+    /// Checks whether a splice lives.
     pub(crate) fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
         let segments = [0, 1].map(|side| self.seen(key, side).segments).iter().sum();
         let Some(splice) = self.all.get_mut(key) else { return Then::GoesOn };

@@ -76,8 +76,8 @@ pub(super) enum Answer {
     None,
     /// It is not quiet.
     Busy,
-    /// It stands here.
-    Stands(FlowEnd),
+    /// It is frozen, at these positions.
+    Frozen(FlowEnd),
 }
 
 /// Two connections that are joined.

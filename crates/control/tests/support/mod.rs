@@ -1,4 +1,4 @@
-//! Hosts joined by a list, in virtual time, and applications that speak to them over real contexts.
+//! Test network: hosts joined by a list, in virtual time, and applications attached by real contexts.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod families;
@@ -7,8 +7,8 @@ pub(crate) mod recording;
 pub(crate) mod sockets;
 pub(crate) mod splice_lab;
 pub(crate) mod splicer;
-pub(crate) mod strangers;
 pub(crate) mod takeover;
+pub(crate) mod unknown_peers;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
@@ -24,7 +24,7 @@ use wire::{IpAddress, Mac, ethernet};
 pub(crate) const MS: Nanos = 1_000_000;
 pub(crate) const SECOND: Nanos = 1000 * MS;
 
-/// So many cases of a property: the same ones in each run, others where `PROPTEST_RNG_SEED` says so. The seed stands in
+/// So many cases of a property: the same ones in each run, others where `PROPTEST_RNG_SEED` is set. The seed stands in
 /// the output of a test that fails.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     pub mac: Mac,
     pub inbox: Vec<Box<Frame>>,
     pub pool: FramePool,
-    /// Modules that have threads of their own; here they take turns.
+    /// Modules that have threads of their own; here they run in turn.
     pub workers: Vec<Box<dyn Worker>>,
 }
 
@@ -162,7 +162,7 @@ impl Net {
                 return;
             }
         }
-        panic!("the hosts do not come to rest");
+        panic!("the hosts do not become idle");
     }
 
     /// Runs for a time, jumping from deadline to deadline.

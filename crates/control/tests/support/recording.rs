@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 
-/// What a test sees and says.
+/// What a test reads, and the events that it raises.
 #[derive(Default)]
 pub(crate) struct Log {
     pub installed: HashMap<FlowId, FlowParams>,
@@ -15,8 +15,8 @@ pub(crate) struct Log {
     /// Frames of installed flows, by their payload's length.
     pub frames: Vec<(FlowId, usize)>,
     /// Events to raise.
-    pub say: Vec<Event<Stream>>,
-    /// To be said with the next acknowledgement of a FIN.
+    pub events: Vec<Event<Stream>>,
+    /// Raised with the next acknowledgement of a FIN.
     pub after_fin: Vec<Event<Stream>>,
     pub attached: Vec<ContextId>,
 }
@@ -72,7 +72,7 @@ impl Engine<Stream> for Recording {
             let recorded = log.obey(command, burst.events);
             log.commands.push(recorded);
         }
-        let events = std::mem::take(&mut log.say);
+        let events = std::mem::take(&mut log.events);
         burst.events.extend(events);
         for frame in burst.back.drain(..).map(|(_, frame)| frame).chain(burst.rx.drain(..)) {
             match read(frame.bytes()) {
@@ -90,7 +90,7 @@ impl Engine<Stream> for Recording {
     }
 
     fn has_work(&self, _now: Nanos) -> bool {
-        !self.0.lock().unwrap().say.is_empty()
+        !self.0.lock().unwrap().events.is_empty()
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
@@ -152,8 +152,8 @@ impl Log {
             }
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 if fin {
-                    self.say.push(Event::Transport(stream::Event::FinAcked(flow)));
-                    self.say.append(&mut self.after_fin);
+                    self.events.push(Event::Transport(stream::Event::FinAcked(flow)));
+                    self.events.append(&mut self.after_fin);
                 }
                 Recorded::Advance(flow, tx_head, rx_head, fin)
             }

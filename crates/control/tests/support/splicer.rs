@@ -1,5 +1,5 @@
-//! A splice module without eBPF: before an engine sees a frame, what the table says is translated and sent, as
-//! `xdp/splice.c` does; FIN, RST and SYN take the entry out and go to the control plane.
+//! A splice module without eBPF. Before an engine gets a frame, what the table names is translated and sent, as
+//! `xdp/splice.c` does. FIN, RST and SYN take the entry out and go to the control plane.
 use super::recording::parse;
 use control::{Seen, SpliceTable};
 use engine::stream::{FourTuple, Stream};

@@ -97,7 +97,7 @@ const REACH: usize = TYPE_AT + 8;
 /// Most bytes off the front with which the rest can still be computed from what is there afterwards.
 const MOST_STRIPPED: usize = REACH - TYPE_AT;
 
-/// What modules may change that run one after the other.
+/// Changes that modules in a row may make together.
 pub(super) fn together(each: impl Iterator<Item = Changes>) -> Changes {
     let all = each.fold(Changes::Nothing, |all, next| match (all, next) {
         (Changes::Anything, _) | (_, Changes::Anything) => Changes::Anything,
@@ -266,8 +266,7 @@ mod tests {
         assert_eq!(all(&[front(2, 0), Changes::Anything]), Changes::Anything);
     }
 
-    /// Whatever modules do in front of a frame, knowing that it is only there leads to the same frame as looking at all
-    /// of it.
+    /// Whatever modules do in front of a frame, the known extent leads to the same frame as a comparison of all of it.
     #[test]
     fn a_known_front_is_mended_as_any_change() {
         let mut pool = FramePool::new(1);

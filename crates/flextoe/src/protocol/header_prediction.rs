@@ -20,8 +20,8 @@ impl ProtocolState {
     pub(super) fn is_fast(&self) -> bool {
         let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Owner::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
-        let told = self.overriding || self.ece || self.cwr || self.asked || self.urgent;
-        !(ended || lost || told)
+        let signalled = self.overriding || self.ece || self.cwr || self.asked || self.urgent;
+        !(ended || lost || signalled)
     }
 
     /// The expected segment, but for its timestamps: the next one, with payload or an acknowledgement of something new,
@@ -117,7 +117,7 @@ impl ProtocolState {
         }
     }
 
-    /// An application's positions, with a turn, on a fast flow with nothing unsent. What it wrote leaves at once,
+    /// An application's positions, with a grant, on a fast flow with nothing unsent. What it wrote leaves at once,
     /// where it fits a segment and the windows.
     #[inline(always)]
     pub(super) fn bump_fast<O: Observer>(
@@ -208,7 +208,7 @@ mod tests {
     }
 
     impl Reports {
-        /// The order within a work says nothing.
+        /// The order within a work has no meaning.
         fn sorted(self) -> Vec<(Point, u32, [u64; 2])> {
             let mut reports = self.0.into_inner();
             reports.sort_by_key(|(point, flow, values)| (*point as usize, *flow, *values));
@@ -263,8 +263,8 @@ mod tests {
     #[derive(Debug, Clone, Copy)]
     enum Next {
         Segment { off: i8, len: u16, ack: u16, flags: u8, older: bool, ce: bool, window: u16 },
-        Bump { write: u16, read: u16, odd: u8, turn: bool },
-        Turn,
+        Bump { write: u16, read: u16, odd: u8, grant: bool },
+        Grant,
         FlowCommand(FlowCommand),
         Wait(u32),
     }
@@ -277,11 +277,11 @@ mod tests {
             |(off, len, ack, flags, older, ce, window)| Next::Segment { off, len, ack, flags, older, ce, window },
         );
         let odd = prop_oneof![20 => Just(0u8), 1 => 1..3u8];
-        let bump = (0..900u16, 0..900u16, odd, rarely(0.8)).prop_map(|(write, read, odd, turn)| Next::Bump {
+        let bump = (0..900u16, 0..900u16, odd, rarely(0.8)).prop_map(|(write, read, odd, grant)| Next::Bump {
             write,
             read,
             odd,
-            turn,
+            grant,
         });
         let orders = [
             FlowCommand::Window(1000),
@@ -295,7 +295,8 @@ mod tests {
             FlowCommand::ReportSent(900),
         ];
         let flow_command = prop::sample::select(orders.to_vec()).prop_map(Next::FlowCommand);
-        prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Turn), 1 => flow_command, 4 => (0..900_000u32).prop_map(Next::Wait)]
+        let wait = (0..900_000u32).prop_map(Next::Wait);
+        prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Grant), 1 => flow_command, 4 => wait]
     }
 
     /// The work that `next` is, on the flow as it stands in `protocol`.
@@ -320,7 +321,7 @@ mod tests {
                     ce,
                 };
             }
-            Next::Bump { write, read, odd, turn } => {
+            Next::Bump { write, read, odd, grant } => {
                 let tx_head = state.head - state.fixed.tx_base;
                 let rx_head = state.rcv_head - state.fixed.rx_base;
                 let room = state.fixed.tx_size - (state.head - state.una).min(state.fixed.tx_size);
@@ -332,9 +333,9 @@ mod tests {
                     2 => (tx_head, rx_head) = (tx_head.wrapping_sub(7), rx_head.wrapping_sub(9)),
                     _ => {}
                 }
-                batch.add(0, Job::Bump { tx_head, rx_head, fin: false, turn });
+                batch.add(0, Job::Bump { tx_head, rx_head, fin: false, grant });
             }
-            Next::Turn => {
+            Next::Grant => {
                 batch.add(0, Job::Transmit { most: u32::MAX });
             }
             Next::FlowCommand(flow_command) => {
@@ -380,7 +381,7 @@ mod tests {
                 protocol.process(&mut first, now, Off);
             }
             let mut answer = Batch::default();
-            add(&mut answer, &protocol, Next::Bump { write: 100, read: 100, odd: 0, turn: true });
+            add(&mut answer, &protocol, Next::Bump { write: 100, read: 100, odd: 0, grant: true });
             protocol.process(&mut answer, now, Off);
         }
     }

@@ -143,7 +143,7 @@ impl Protocol {
         self.slow_step(work, now, observer);
     }
 
-    /// Asks for a flow's state ahead of its use.
+    /// Prefetches a flow's state.
     #[inline(always)]
     pub(crate) fn prefetch(&self, flow: u32) {
         self.flows.prefetch(flow);
@@ -173,10 +173,10 @@ impl Protocol {
         Some(received)
     }
 
-    /// The same of a descriptor with a turn.
+    /// The same of a descriptor with a grant.
     #[inline(always)]
     pub(crate) fn bump_fast<O: Observer>(&mut self, work: &Work, now: Nanos, observer: O) -> Option<Sent> {
-        let Job::Bump { tx_head, rx_head, fin: false, turn: true } = work.job else { return None };
+        let Job::Bump { tx_head, rx_head, fin: false, grant: true } = work.job else { return None };
         let start = observer.sample();
         let state = self.flows.get_mut(work.flow).filter(|state| state.fast)?;
         let sent = state.bump_fast(work.flow, (tx_head, rx_head), &mut self.due, now, observer)?;
@@ -209,7 +209,7 @@ impl Protocol {
                     state.report_unused(work.flow, observer);
                 }
             }
-            Job::Bump { tx_head, rx_head, fin, turn } => {
+            Job::Bump { tx_head, rx_head, fin, grant } => {
                 observer.event(Point::Bump, work.flow, [tx_head.into(), rx_head.into()]);
                 let ends = fin && state.ends.may_write() && state.life != Owner::Dead;
                 if !state.bump(tx_head, rx_head, fin) {
@@ -217,7 +217,7 @@ impl Protocol {
                 } else if ends {
                     work.events.add(Events::LOCAL_FIN);
                 }
-                if turn {
+                if grant {
                     state.transmit(work, u32::MAX, now, observer);
                 }
             }
@@ -379,7 +379,7 @@ fn frozen<O: Observer>(state: &ProtocolState, work: &mut Work, observer: O) {
     }
     match work.job {
         Job::Receive => work.exception = Some(Exception::NoFlow),
-        _ if work.is_turn() => return work.report = Some(Report { segments: 0, sent: 0 }),
+        _ if work.is_grant() => return work.report = Some(Report { segments: 0, sent: 0 }),
         // It stands still already.
         Job::Freeze { .. } => work.aside = Some(Box::new(Aside::Frozen(None))),
         _ => {}
@@ -426,7 +426,7 @@ fn track(state: &mut ProtocolState) -> bool {
 
 impl ProtocolState {
     /// The application's positions (thesis section 4.3.1.1: Win, Fin). False where they are impossible; older ones
-    /// say nothing new.
+    /// change nothing.
     #[inline(always)]
     fn bump(&mut self, tx_head: u32, rx_head: u32, fin: bool) -> bool {
         let newer = |position: u32, old: u32| {

@@ -14,12 +14,12 @@ use wire::template::Fields;
 
 /// Protocol state (thesis table 4.1, protocol), all of it changed atomically, by one protocol module.
 ///
-/// Differences to the table: positions are kept as sequence numbers, so that FIN needs no cases of its own (`tx_base`
-/// and `rx_base` turn them into stream positions). The window is 32 bits and already scaled. Added is what RFCs 5961,
-/// 7323, 3168, 8257 and 9293 ask for beyond the paper's 43 bytes. These are window update rules, challenge ACKs, PAWS,
-/// congestion echo, silly window avoidance and delayed acknowledgement. So are several out-of-order intervals instead
-/// of one, and what the peer has beyond holes. Then only these are sent again, not all from the first one on
-/// (go-back-N). The congestion window is here, not with the scheduler: it bounds sequence numbers.
+/// Differences to the table: positions are sequence numbers, so FIN needs no cases of its own (`tx_base` and `rx_base`
+/// turn them into stream positions). The window is 32 bits and already scaled. Added is what RFCs 5961, 7323, 3168,
+/// 8257 and 9293 ask for beyond the paper's 43 bytes. These are window update rules, challenge ACKs, PAWS, congestion
+/// echo, silly window avoidance and delayed acknowledgement. So are several out-of-order intervals instead of one, and
+/// what the peer has beyond holes. Then only these are sent again, not all from the first one on (go-back-N). The
+/// congestion window is here, not with the scheduler: it bounds sequence numbers.
 ///
 /// Four cache lines. The first two and `fixed` are what the fast path of segments and descriptors uses; the last one is
 /// for loss, disorder and attacks.
@@ -57,7 +57,7 @@ pub(crate) struct ProtocolState {
     /// When the delayed acknowledgement goes out at the latest.
     pub ack_due: Nanos,
     pub rtt: RttTimer,
-    /// What may be in flight as far as congestion control goes.
+    /// Congestion control's limit on bytes in flight.
     pub flight: FlightLimit,
     pub dup_acks: u8,
     /// This host's FIN stands at `head`, the peer's before `rcv_nxt`.
@@ -93,7 +93,7 @@ pub(crate) struct ProtocolState {
 
     pub fixed: Fixed,
 
-    /// What came out of order.
+    /// Out-of-order intervals.
     pub ooo: Reassembly,
     pub recovery: Scoreboard,
     pub challenges: ChallengeLimit,
@@ -106,7 +106,7 @@ const _: () = assert!(size_of::<Option<ProtocolState>>() == 256);
 #[repr(align(64))]
 pub(crate) struct Fixed {
     pub agreed: Agreed,
-    /// Most that is sent at once where it is all there is: one frame, or nothing where Nagle's algorithm has a say.
+    /// Most that is sent at once where it is all there is: one frame, or nothing under Nagle's algorithm.
     pub at_once: u32,
     /// Most bytes of a super-segment; an IP packet has no more.
     pub super_segment: u16,
@@ -288,7 +288,7 @@ impl ProtocolState {
     }
 
     /// How far the advertised window's right edge can move: what the buffer holds, as far as the header's field can
-    /// tell it.
+    /// express it.
     #[cold]
     #[inline(never)]
     pub(super) fn window_gain(&self) -> u32 {
@@ -303,7 +303,7 @@ impl ProtocolState {
         if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 }
     }
 
-    /// What may be sent from `nxt` within both windows, bytes.
+    /// Bytes that may be sent from `nxt` within both windows.
     // Meets RFC 9293: MUST-34, SHLD-15, SHLD-16.
     // Meets RFC 5681: 3.1-a.
     #[inline]
@@ -411,7 +411,7 @@ impl ProtocolState {
         }
     }
 
-    /// What the flow is when it leaves.
+    /// State of the flow when it leaves.
     pub(super) fn flow_end(&self) -> FlowEnd {
         FlowEnd {
             snd_nxt: self.max,
@@ -457,7 +457,7 @@ impl ProtocolState {
         stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
     }
 
-    /// What must hold between any two works.
+    /// Invariants between any two works.
     pub(super) fn check(&self) {
         debug_assert!(
             !self.fast || self.rcv_nxt.at_or_before(self.rcv_adv),

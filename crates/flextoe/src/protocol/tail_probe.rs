@@ -8,8 +8,8 @@ use engine::Nanos;
 use tcp::Owner;
 
 impl ProtocolState {
-    /// Nothing outstanding was acknowledged for two round trips. With SACK, one segment is sent that brings news:
-    /// a new one, whatever the congestion window, or the last one again.
+    /// Nothing outstanding was acknowledged for two round trips. With SACK, one segment is sent that makes the peer
+    /// report: a new one, whatever the congestion window, or the last one again.
     // Meets RFC 8985: 7.3-a, 7.3-b, 7.3-c.
     pub(super) fn probe_tail<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         let mss = u32::from(self.fixed.agreed.mss);
@@ -18,7 +18,7 @@ impl ProtocolState {
             return;
         }
         if !self.fixed.agreed.sack {
-            // Duplicate acknowledgements say too little of more than one segment.
+            // Duplicate acknowledgements show too little of more than one segment.
             if outstanding <= mss {
                 self.recovery.begin(self.max);
                 self.go_back();

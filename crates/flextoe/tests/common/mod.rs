@@ -1,5 +1,5 @@
-//! Two engines joined by a wire that loses, reorders, duplicates and marks, in virtual time; with an application and
-//! a small control plane at each end.
+//! Two engines joined by a wire that loses, reorders, duplicates and marks, in virtual time. Each end has an
+//! application and a small control plane.
 #![allow(dead_code)]
 
 pub(crate) mod contexts;

@@ -1,11 +1,11 @@
-//! An application that sends by reference: some of its bytes lie in the heap of its region until they are acknowledged,
+//! An application that sends by reference. Some of its bytes lie in the heap of its region until they are acknowledged,
 //! and then mean something else.
 use super::{App, Rng};
 use context::{MOST_POSTS, Post, SendWords};
 use shm::ByteRing;
 use std::collections::VecDeque;
 
-/// What it has of the heap. A byte of the stream lies where its position says, modulo the heap's size.
+/// What it has of the heap. A byte of the stream lies at its position modulo the heap's size.
 pub(crate) struct Referring {
     words: SendWords,
     heap: ByteRing,
@@ -17,7 +17,7 @@ pub(crate) struct Referring {
 }
 
 impl App {
-    /// From now on, it sends by reference, where the engine looks posts up.
+    /// From now on, it sends by reference, where the engine finds posts.
     pub(crate) fn refer(&mut self) {
         let words = SendWords::new(&self.end.region, &self.end.geometry, self.slot.index).expect("a heap");
         let heap = words.heap().expect("laid out so");

@@ -166,8 +166,8 @@ impl Solo {
         Some(app.end.sent(app.slot.index).swap(0, Acquire)).filter(|sent| *sent > 0)
     }
 
-    /// An engine says how far it has sent once that is as far as its application asks, and not before.
-    pub(crate) fn says_how_far_it_has_sent(mut self) {
+    /// An engine reports how far it has sent once that is as far as its application asks, and not before.
+    pub(crate) fn reports_how_far_it_has_sent(mut self) {
         self.receive(&[seg(START, START, ACK, 100)]);
         self.command(stream::Command::Window(FLOW, 1000));
         self.write(3000, false);
@@ -200,7 +200,7 @@ impl Solo {
     }
 
     /// The application's process writes `len` bytes, one after the other, and is gone, while the engine has other
-    /// commands. Ends when the engine says that it has taken what was left; returns how many bytes it knew of at that
+    /// commands. Ends when the engine reports that it has taken what was left; returns how many bytes it had at that
     /// moment.
     pub(crate) fn leave(&mut self, len: u32) -> u32 {
         for _ in 0..len {
@@ -273,14 +273,14 @@ impl Solo {
         self.side.events.drain(..).collect()
     }
 
-    /// The application makes the byte before a stream position urgent; a later bump says that it is written.
+    /// The application makes the byte before a stream position urgent; a later bump reports that it is written.
     pub(crate) fn urge(&mut self, before: u32) {
         let (slot, rx_head) = (self.side.app.slot, self.side.app.read);
         let bump = Bump { slot, tx_head: before, rx_head, fin: false, ring: Bump::URGENT };
         self.side.app.end.bumps.push(bump.to_words()).expect("room");
     }
 
-    /// The stream position of the urgent byte, where the last completion says that there was one.
+    /// The stream position of the urgent byte, where the last completion reports one.
     pub(crate) fn urgent(&mut self) -> Option<u32> {
         let mut last = None;
         while let Some(words) = self.side.app.end.completions.pop().unwrap() {

@@ -56,12 +56,12 @@ impl Flow {
         single
     }
 
-    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they report something
-    /// new (RFC 5681 section 3.2 step 1; RFC 3042).
+    /// The first two duplicate acknowledgements send a new segment each. With SACK, they do so only where they report
+    /// something new (RFC 5681 section 3.2 step 1; RFC 3042).
     // Meets RFC 5681: 3.2-e, 3.2-f.
     fn transmit_limited(&mut self) {
-        let news = std::mem::take(&mut self.block_is_news) || !self.params.agreed.sack;
-        if !self.recovery.is_active() && self.nxt == self.max && news {
+        let is_new = std::mem::take(&mut self.block_is_new) || !self.params.agreed.sack;
+        if !self.recovery.is_active() && self.nxt == self.max && is_new {
             self.flight.extend(self.mss);
             self.losing = true;
         }
@@ -95,7 +95,7 @@ impl Flow {
         let Some((left, right)) = header.options.lowest_block_above(header.ack).filter(|_| is_new) else {
             return false;
         };
-        self.block_is_news |= self.recovery.note_block(left, right, self.max);
+        self.block_is_new |= self.recovery.note_block(left, right, self.max);
         self.publish_block();
         self.losing |= self.recovery.has_block();
         let again = header.ack == self.una && self.recovery.is_lost_again(self.una, self.nxt, self.mss);
@@ -105,7 +105,7 @@ impl Flow {
         again
     }
 
-    /// Where the peer has what follows, only the hole is sent again.
+    /// Skips data that the peer has: only the hole is sent again.
     #[inline]
     pub(super) fn skip_block(&mut self) {
         self.nxt = self.recovery.skip(self.nxt, self.max);
@@ -119,7 +119,7 @@ impl Flow {
         self.rtt.cancel();
     }
 
-    /// What was sent before is lost, or sent again from the front.
+    /// Recovery begins here: all sent before is lost, or sent again from the front.
     pub(crate) fn recover_from_here(&mut self) {
         self.losing = true;
         self.recovery.begin(self.max);

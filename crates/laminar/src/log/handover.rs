@@ -1,5 +1,5 @@
 //! A log that leaves for another daemon's engine, or comes from one (docs/TAKEOVER.md). Its records stay where they
-//! lie, in the application's region; what goes over is whose they are, and where those that are not complete have their
+//! lie, in the application's region. What goes over is whose they are, and where those that are not complete have their
 //! places. What the pipeline had received of them out of order comes again, and fills the same places.
 use crate::Laminar;
 use crate::places::{Log, Member, Owner, Stretch};
@@ -52,14 +52,14 @@ impl Laminar {
         for (at, member) in state.members.iter().enumerate() {
             self.resume_member(Member::resume(number, life_of(at), member), member.flow.0);
         }
-        // What the other engine said last may have found no room.
+        // The other engine's last completion may have found no room.
         let completion = self.logs.get(number).map(|log| log.completion());
         completion.into_iter().for_each(|completion| self.contexts.report_log(context.0, completion));
     }
 
     fn resume_member(&mut self, mut member: Member, id: u32) {
         let Some(log) = self.logs.list.get_mut(member.log as usize).and_then(Option::as_mut) else { return };
-        log.expect_rest(&member);
+        log.expect_incomplete(&member);
         let program = &mut self.switch.program;
         let flow = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut);
         let resumed = flow.filter(|flow| program.join_log(id, member.log, flow.rx_base + member.start, log.record()));
@@ -106,7 +106,7 @@ impl Log {
     }
 
     /// Of what a flow has in the log, this is not complete.
-    fn expect_rest(&mut self, member: &Member) {
+    fn expect_incomplete(&mut self, member: &Member) {
         for (Stretch { from, index }, until) in member.incomplete() {
             let records = until.wrapping_sub(from) / self.record();
             for index in index..index + u64::from(records) {

@@ -1,6 +1,6 @@
-//! A program's place at the daemon that is no socket's: queues of posts and completions, and registered memory. A
-//! ZeroNIC host (`comm.rs`) and a volume (`volume.rs`) have one each. Beside sockets: it has no part in descriptors,
-//! contexts or fork.
+//! Attachments beside sockets: a program's queues of posts and completions, and registered memory. A ZeroNIC host
+//! (`comm.rs`) and a volume (`volume.rs`) have one each. Beside sockets: it has no part in descriptors, contexts or
+//! fork.
 use crate::daemon::attach::is_enabled;
 use crate::system::errno::{self, Result};
 use crate::system::real;
@@ -39,8 +39,8 @@ pub(crate) trait Event: Copy {
     fn of(words: [u64; COMPLETION_WORDS]) -> Option<Self>;
 }
 
-/// Looks before a wait sleeps, with a yield after each: some 20 us where nobody else runs on the core.
-const LOOKS: usize = 40;
+/// Polls before a wait sleeps, with a yield after each: some 20 us where nobody else runs on the core.
+const POLLS: usize = 40;
 
 /// The error number of a failure to talk with the daemon.
 pub(crate) fn of(error: io::Error) -> c_int {
@@ -158,9 +158,9 @@ impl Attached {
         count
     }
 
-    /// Takes completions that are there, or come while others have a turn. The daemon need not ring then.
+    /// Takes completions that are there, or come while others run. The daemon need not ring then.
     fn poll<E: Event>(&mut self, list: &mut [E]) -> usize {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             let count = self.pop(list);
             if count > 0 {
                 if self.announced {

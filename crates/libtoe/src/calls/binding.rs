@@ -11,7 +11,7 @@ pub(crate) fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
     bind_to(lib, key, local, local.port == 0)
 }
 
-/// The same; `chosen` says that the program did not ask for this port.
+/// The same; `chosen`: the program did not ask for this port.
 pub(crate) fn bind_to(lib: &mut Guard, key: Key, local: Endpoint, chosen: bool) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Fresh) {

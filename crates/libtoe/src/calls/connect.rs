@@ -13,7 +13,7 @@ use crate::wait::{Target, WaitOptions};
 use context::{Completion, Congestion, Endpoint, FourTuple, Reply, Request, Slot, Unaccelerated};
 
 /// `connect`. A non-blocking one returns `EINPROGRESS` as soon as the daemon is asked, also where it is answered at
-/// once. The next call says what came of it.
+/// once. The next call has the result.
 pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_pending) {
@@ -86,8 +86,8 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the control plane has taken the request up: from then on the local address is known, and what can
-/// be refused at once has been.
+/// Waits until the control plane has taken the request up. From then on the local address is known, and what can be
+/// refused at once has been.
 pub(crate) fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
     let targets = [Target::Socket(key)];
     let wait = WaitOptions { targets: &targets, ..WaitOptions::forever() };
@@ -120,7 +120,7 @@ pub(crate) fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
 }
 
 impl Lib {
-    /// After the call that says that an attempt failed, the socket is as new.
+    /// After the call that reports that an attempt failed, the socket is as new.
     fn disconnect(&mut self, key: Key) {
         let Some(socket) = self.socket(key) else { return };
         let mut local = Endpoint { ip: socket.asked_ip(), ..socket.last_local() };
@@ -135,7 +135,7 @@ impl Lib {
         }
     }
 
-    /// Takes in what the control plane says of a connection that is being opened.
+    /// Takes in the control plane's answer for a connection that is being opened.
     pub(crate) fn connect_reply(&mut self, key: Key, reply: Reply) {
         match reply {
             Reply::Connecting { local: chosen, slot, room, .. } => {
@@ -200,7 +200,7 @@ impl Lib {
         }
         let (mut released, mut last_local) = (None, None);
         if let Some(socket) = self.socket(key) {
-            // Without a local address the attempt never began: the call itself says why, where it waits.
+            // Without a local address the attempt never began: the call itself has the error, where it waits.
             if let Kind::Connecting(attempt) = &socket.kind {
                 let Attempt { local, bound, left, .. } = **attempt;
                 socket.outcome_pending = local.is_some() || left;

@@ -19,7 +19,7 @@ impl Lib {
         }
     }
 
-    /// The same for an accepted connection, where it also says that the program has it: must not be lost.
+    /// The same for an accepted connection, where it also reports that the program has it: must not be lost.
     pub(crate) fn label_accepted(&mut self, key: Key) {
         let Some(request) = self.socket(key).map(|socket| socket.label(socket.fd, Unaccelerated::No)) else { return };
         if let Some(context) = self.context() {

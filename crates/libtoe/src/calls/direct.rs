@@ -1,4 +1,4 @@
-//! When a receive posts its buffer, and when it is taken back ([`crate::state::stream`], `direct`).
+//! Direct receives: when a receive posts its buffer, and when it is taken back ([`crate::state::stream`], `direct`).
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
@@ -50,7 +50,7 @@ pub(super) fn finish(lib: &mut Lib, key: Key) {
     }
 }
 
-/// Before something looks at a connection that does not know of posted buffers.
+/// Before a step on a connection that does not handle posted buffers.
 pub(crate) fn take_back(lib: &mut Lib, key: Key) {
     if let Some((link, stream)) = posted(lib, key) {
         take_back_of(link, stream);

@@ -91,7 +91,7 @@ pub(crate) fn search_elsewhere(lib: &mut Guard, key: Key) {
     }
     let (binding, credits) = (listener.bound.binding, listener.most());
     listener.credits = Some(credits);
-    // Where the daemon is gone, the wait says so.
+    // Where the daemon is gone, the wait reports it.
     let _ = ask::ask(lib, |tag| Request::Take { tag, binding, credits });
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
     context.listeners.remove(&binding);
     context.send_request_surely(Request::Unbind { binding });
     if !chosen {
-        // The port may go to somebody else in between; then the next listen says so.
+        // The port may go to somebody else in between; then the next listen fails.
         let _ = bind(lib, key, local);
     }
     Ok(())

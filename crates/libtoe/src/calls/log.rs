@@ -77,11 +77,11 @@ pub(crate) fn read(lib: &mut Guard, key: Key, list: &mut [Record], flags: c_int)
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
-    let found = waiting::until(lib, wait, |lib, _| hand_out(lib, key, list));
+    let found = waiting::until(lib, wait, |lib, _| take_records(lib, key, list));
     found.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?
 }
 
-fn hand_out(lib: &mut Lib, key: Key, list: &mut [Record]) -> Option<Result<usize>> {
+fn take_records(lib: &mut Lib, key: Key, list: &mut [Record]) -> Option<Result<usize>> {
     let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
     let broken = socket.broken;
     let log = match log(socket) {
@@ -110,9 +110,9 @@ pub(crate) fn trim(lib: &mut Guard, key: Key, count: usize) -> Result<()> {
     let bump = Bump { slot, tx_head: 0, rx_head: log.trimmed as u32, fin: false, ring: 0 };
     loop {
         let context = lib.need_context()?;
-        let told = context.end.bumps.push(bump.to_words()).is_ok();
+        let sent = context.end.bumps.push(bump.to_words()).is_ok();
         context.end.daemon_bell.ring();
-        if told {
+        if sent {
             return Ok(());
         }
         pause(lib);

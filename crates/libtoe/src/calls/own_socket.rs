@@ -49,7 +49,7 @@ impl Lib {
     pub(crate) fn release_kernel_half(&mut self, key: Key) {
         if let Some(socket) = self.socket(key).filter(|socket| socket.kernel_half) {
             (socket.kernel_half, socket.stands_in) = (false, true);
-            // Where the system has none left, the old one stays, and the program's next `bind` says so.
+            // Where the system has none left, the old one stays, and the program's next `bind` fails.
             let _ = self.own_kernel_socket(key);
         }
     }

@@ -27,7 +27,7 @@ impl Pieces for Once<iovec> {
 }
 
 /// A list of a program that sends. Under the library's lock a buffer that cannot be read has no bytes, and
-/// [`user_memory::faulted`] says so.
+/// [`user_memory::faulted`] reports it.
 pub(crate) struct List {
     next: *const iovec,
     end: *const iovec,

@@ -10,7 +10,7 @@ use crate::wait::{Target, WaitOptions};
 use libc::{c_short, pollfd, sigset_t};
 use std::time::Instant;
 
-/// Whether the kernel alone can answer.
+/// True where the kernel alone can answer.
 pub(crate) fn is_kernels(fds: &[pollfd]) -> bool {
     !fds.iter().any(|fd| matches!(table::get(fd.fd), Entry::Socket(_) | Entry::Set(_)))
 }

@@ -1,7 +1,8 @@
 //! The thread that raises signals to the owners of sockets: `SIGURG` (`F_SETOWN`) and `SIGIO` (`O_ASYNC`).
 //!
-//! Whoever takes news in notes on the socket what is owed, and wakes this thread. It takes news in itself while no
-//! other thread of the program is in the library. A process has it from the first socket on that raises signals.
+//! The thread that takes completions in notes on the socket which signals are pending, and wakes this one. It takes
+//! them in itself while no other thread of the program is in the library. A process has it from the first socket on
+//! that raises signals.
 use crate::lock;
 use crate::lock::Guard;
 use crate::state::Lib;
@@ -46,7 +47,7 @@ fn raise_for(lib: &mut Guard, key: Key, change: impl FnOnce(&mut Signals)) -> Re
     Ok(0)
 }
 
-/// All news of a socket wake the thread from now on.
+/// All events of a socket wake the thread from now on.
 fn listen(lib: &mut Lib, key: Key, wake: RawFd) {
     lib.socket(key).into_iter().for_each(|socket| socket.waiters.push(wake));
     lib.signaller.changes = lib.signaller.changes.wrapping_add(1);
@@ -102,11 +103,11 @@ fn run() {
             targets = self::targets(&mut lib);
         }
         let found = |lib: &mut Lib| {
-            let owes = |target: &Target| match target {
-                Target::Socket(key) => lib.socket(*key).is_some_and(|socket| socket.signals.are_owed()),
+            let pending = |target: &Target| match target {
+                Target::Socket(key) => lib.socket(*key).is_some_and(|socket| socket.signals.are_pending()),
                 _ => false,
             };
-            targets.iter().any(owes) || seen != Some(lib.signaller.changes)
+            targets.iter().any(pending) || seen != Some(lib.signaller.changes)
         };
         let wait = WaitOptions { targets: &targets, ..WaitOptions::forever() };
         let poll = |lib: &mut Lib, _: Option<&[libc::pollfd]>| found(lib).then_some(());

@@ -2,7 +2,7 @@
 //!
 //! Joining needs a moment at which nothing is on its way. Where peers send without a pause there is none by itself, so
 //! the library makes one. It passes on what arrives, but sends the engine no bump that it was read. The windows close,
-//! the peers stop, the rest is acknowledged; then the pair is joined, and the first segment of the joined path opens
+//! the peers stop, the rest is acknowledged. Then the pair is joined, and the first segment of the joined path opens
 //! the windows again. Where that takes too long, the program goes on with nothing lost.
 use crate::calls::{direct, waiting};
 use crate::daemon::{ask, share};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_millis(200);
 /// How long it tries at most.
 const MOST: Duration = Duration::from_secs(2);
-/// Time between two attempts after the control plane said that something is on its way.
+/// Time between two attempts after the control plane reported that something is on its way.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Two sockets that are being joined.
@@ -35,7 +35,7 @@ struct Pair {
     deadline: Instant,
     /// The latest `deadline` of all.
     end: Instant,
-    /// Of each connection at the last look: bytes that were passed on, and bytes in flight.
+    /// Of each connection at the last poll: bytes that were passed on, and bytes in flight.
     seen: [[u32; 2]; 2],
     /// What is unread may be passed on.
     carries: bool,
@@ -67,7 +67,7 @@ impl Pair {
             if attempt != Err(libc::EAGAIN) || waking::now() + PAUSE > self.deadline {
                 return attempt;
             }
-            // The engine ignored what the program said of them meanwhile.
+            // The engine ignored the program's bumps for them meanwhile.
             self.keys.into_iter().for_each(|key| lib.bump_again(key));
             let pause = Some(waking::now() + PAUSE);
             let wait = WaitOptions { deadline: pause, signals: Signals::Keep, ..WaitOptions::forever() };
@@ -97,7 +97,7 @@ impl Pair {
         ask::ask(lib, |tag| Request::Splice { tag, ends }).map(|_| ())
     }
 
-    /// Where the program stands in both connections; nothing while bytes are on their way.
+    /// The program's positions in both connections; nothing while bytes are on their way.
     fn poll(&mut self, lib: &mut Lib) -> Result<Option<[SpliceEnd; 2]>> {
         for key in self.keys {
             direct::take_back(lib, key);
@@ -125,7 +125,7 @@ impl Pair {
         Ok(end(0).zip(end(1)).map(|(a, b)| [a, b]))
     }
 
-    /// Puts the deadline off where bytes were passed on or acknowledged since the last look.
+    /// Puts the deadline off where bytes were passed on or acknowledged since the last poll.
     fn note_progress(&mut self, lib: &mut Lib) {
         let seen = [0, 1].map(|side| {
             let stream = lib.socket(self.keys[side]).and_then(|socket| socket.stream().ok());

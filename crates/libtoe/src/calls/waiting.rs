@@ -17,7 +17,7 @@ pub(crate) fn until<T>(
     Rounds { wait, prepare: claim, poll }.until(lib)
 }
 
-/// The same where the caller has looked already.
+/// The same where the caller has checked already.
 pub(crate) fn go_on<T>(
     lib: &mut Guard,
     wait: WaitOptions<'_>,

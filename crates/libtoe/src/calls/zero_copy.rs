@@ -96,7 +96,7 @@ pub(crate) fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// The next `len` bytes, which are read with this but stay where they are until they are freed; waits until all are
+/// The next `len` bytes, which are read with this but stay where they are until they are freed. Waits until all are
 /// there or no more come.
 pub(crate) fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<[iovec; 2]> {
     let stream = own(check(lib, key, flags, libc::MSG_DONTWAIT)?)?;

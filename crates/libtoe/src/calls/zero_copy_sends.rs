@@ -102,7 +102,7 @@ impl Offender for sockaddr_in6 {
     const NAME: c_int = libc::IPV6_RECVERR;
 }
 
-/// Writes a notice as a control message. What finds no room is cut off, and `MSG_CTRUNC` says so.
+/// Writes a notice as a control message. What finds no room is cut off, and `MSG_CTRUNC` is set.
 ///
 /// # Safety
 /// The program gave the message.

@@ -26,7 +26,7 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 /// before its first socket, as dovecot does.
 static NAMED: OnceLock<(PathBuf, Option<String>)> = OnceLock::new();
 
-/// Looks at the environment, once, when the library is loaded.
+/// Reads the environment, once, when the library is loaded.
 pub(crate) fn read_environment() {
     let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
     let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
@@ -34,7 +34,7 @@ pub(crate) fn read_environment() {
     let _ = NAMED.set((path, host));
 }
 
-/// Whether the library does anything at all in this process.
+/// True where the library is active in this process.
 #[inline]
 pub(crate) fn is_enabled() -> bool {
     ENABLED.load(Relaxed)
@@ -85,7 +85,7 @@ pub(crate) fn again_in_child(lib: &mut Lib, token: u64) {
 pub(crate) enum Failure {
     /// No daemon is there, or it ended just now.
     Absent(String),
-    /// The daemon says no, or what it offers cannot be used.
+    /// The daemon refuses, or what it offers cannot be used.
     Refused(String),
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn listen(socket: BorrowedFd<'_>, ticket: Ticket, backlog: u32) -> Re
     }
 }
 
-/// Goes on with connections of an earlier daemon: says which do.
+/// Goes on with connections of an earlier daemon; returns which do.
 pub(crate) fn resume(socket: BorrowedFd<'_>, connections: Vec<KeptConnection>) -> Option<Vec<Slot>> {
     match ask(socket, &Ask::Resume { connections })? {
         (Asked::Resumed(slots), _) => Some(slots),

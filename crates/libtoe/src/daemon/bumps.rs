@@ -1,4 +1,4 @@
-//! Telling the engine how far the program has come: at once, later where the ring is full, or held back.
+//! Bumps: reports to the engine how far the program has come: at once, later where the ring is full, or held back.
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Socket};
 use crate::state::{Lib, Link};

@@ -1,4 +1,4 @@
-//! Taking in what the daemon has said: completions of connections, replies, its end.
+//! Draining of the daemon's rings: completions of connections, replies, the daemon's end.
 use crate::state::context_side::LIFE_CHECK;
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Pending};
@@ -8,10 +8,10 @@ use crate::system::warn::{self, Topic};
 use context::{Completion, Reply, Slot};
 
 impl Lib {
-    /// Takes in all that the daemon has said.
+    /// Takes in all completions and replies of the daemon.
     #[inline]
     pub(crate) fn drain(&mut self) {
-        waking::point(Point::Look);
+        waking::point(Point::Poll);
         let Some(context) = self.context() else { return self.find_daemon() };
         if context.is_quiet() {
             context.empty_drains = context.empty_drains.wrapping_add(1);
@@ -27,7 +27,7 @@ impl Lib {
         self.note_activity();
     }
 
-    /// Takes replies in, where there are any: for calls that have no reason to look at completions.
+    /// Takes replies in, where there are any: for calls that need no completions.
     #[inline]
     pub(crate) fn drain_replies_now(&mut self) {
         if self.context().is_some_and(|context| context.was_answered()) {

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, OnceLock};
 
 /// The region of the heap: what the program has allocated there stays mapped, whatever becomes of the context.
-static KEPT: OnceLock<Arc<MappedRegion>> = OnceLock::new();
+static HEAP_REGION: OnceLock<Arc<MappedRegion>> = OnceLock::new();
 
 /// Functions of `libtoe_heap.so`, where the heap is in use.
 static PINS: OnceLock<Pins> = OnceLock::new();
@@ -47,7 +47,7 @@ fn function(name: &CStr) -> Option<*mut c_void> {
 /// The process has attached: its heap is in this region, where it has none yet.
 pub(crate) fn begin(home: &Arc<MappedRegion>) {
     let geometry = &home.geometry;
-    if geometry.heap_bytes == 0 || KEPT.get().is_some() {
+    if geometry.heap_bytes == 0 || HEAP_REGION.get().is_some() {
         return;
     }
     let Some(begin) = function(c"opentoe_heap_begin") else { return };
@@ -59,7 +59,7 @@ pub(crate) fn begin(home: &Arc<MappedRegion>) {
         return;
     }
     let file = out_of_the_way(file);
-    // SAFETY: the function of this name has this type. The memory stays mapped, for `KEPT` keeps the region.
+    // SAFETY: the function of this name has this type. The memory stays mapped, for `HEAP_REGION` keeps the region.
     let begun = unsafe {
         let begin: unsafe extern "C" fn(c_int, u64, *mut c_void, size_t) -> c_int = std::mem::transmute(begin);
         begin(file, at as u64, base, len) == 0
@@ -67,7 +67,7 @@ pub(crate) fn begin(home: &Arc<MappedRegion>) {
     if !begun {
         return;
     }
-    let _ = KEPT.set(Arc::clone(home));
+    let _ = HEAP_REGION.set(Arc::clone(home));
     if let (Some(pin), Some(unpin)) = (function(c"opentoe_heap_pin"), function(c"opentoe_heap_unpin")) {
         // SAFETY: the functions of these names have these types.
         let pins = unsafe {

@@ -1,4 +1,4 @@
-//! The tie to the daemon: attaching, taking in what it says, asking it, sharing connections with other processes, the
+//! The connection to the daemon: attaching, completions and requests, sharing connections with other processes, the
 //! time without one.
 pub(crate) mod ask;
 pub(crate) mod attach;

@@ -1,4 +1,4 @@
-//! The daemon ends, and the next one comes (docs/RESTART.md).
+//! Reattachment, from a daemon that ended to the next one (docs/RESTART.md).
 //!
 //! The library has no thread of its own. It tries to attach again in calls of the program and, while none is made, in
 //! sleeps of calls that wait.
@@ -80,7 +80,7 @@ struct WentOn {
 }
 
 impl Lib {
-    /// Looks whether the daemon's end of the attach socket is still there.
+    /// Checks whether the daemon's end of the attach socket is still there.
     pub(crate) fn check_daemon(&mut self) {
         if self.context().is_some_and(|context| context.daemon_is_gone()) {
             self.daemon_died();
@@ -119,7 +119,7 @@ impl Lib {
         self.wake_askers();
     }
 
-    /// A socket is without its daemon; says what of it may come back.
+    /// A socket is without its daemon; returns what of it may come back.
     fn lose(&mut self, index: usize, lasts: Lasts) -> Left {
         let Some(socket) = self.sockets.get_mut(index) else { return Left::Nothing };
         let mut left = Left::Nothing;
@@ -190,7 +190,7 @@ impl Lib {
         }
     }
 
-    /// Without a daemon: looks for the next one where it is time to.
+    /// Without a daemon: tries the next one where it is time to.
     #[cold]
     pub(crate) fn find_daemon(&mut self) {
         let Link::Lost(lost, remains) = &mut self.link else { return };
@@ -375,7 +375,7 @@ impl Lib {
     }
 
     /// Nothing comes to a listener any more but from the kernel. A listener that is readable for ever would make its
-    /// server turn for ever, so only `accept` fails.
+    /// server spin for ever, so only `accept` fails.
     fn give_listener_up(&mut self, index: usize) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if let Kind::Listener(_) = socket.kind {

@@ -2,7 +2,7 @@
 //!
 //! A connection uses its buffers from front to end, again and again, so in time every page of them is resident. Where
 //! everything that was written is acknowledged and everything that came was read, nothing in them is of use. Once a
-//! second, all sockets are looked at. One whose positions have not moved since the last time is reclaimed. Its transmit
+//! second, all sockets are swept. One whose positions have not moved since the last time is reclaimed. Its transmit
 //! buffer is given back here: no other process writes there, and nothing is left to send again. The daemon gives its
 //! receive buffer back when it is asked to.
 use crate::state::context_side::Context;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const ROUND: Duration = Duration::from_secs(1);
 /// Sleep at most so long while a sweep is under way.
 const STEP_NAP: Duration = Duration::from_millis(1);
-/// Sockets looked at in one step.
+/// Sockets swept in one step.
 const STEP: usize = 1024;
 /// Connections that are reclaimed in one step.
 const MOST: usize = 64;
@@ -83,7 +83,7 @@ impl Lib {
         let Kind::Stream(stream) = &mut socket.kind else { return };
         stream.reclaim.asked = false;
         if !done {
-            // Its memory is still there: to be asked for again after the next news.
+            // Its memory is still there: to be asked for again after the next completion.
             stream.reclaim.empty.1 = stream.reclaim.empty.1.wrapping_sub(1);
         } else {
             context.end.reclaimed(slot);
@@ -95,7 +95,7 @@ impl Lib {
 enum Found {
     /// Nothing to give back, or not now.
     Nothing,
-    /// It was used since the last look, or not for long enough.
+    /// It was used since the last sweep, or not for long enough.
     Moved,
     /// It is reclaimed from now on.
     Idle,

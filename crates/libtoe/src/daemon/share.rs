@@ -17,7 +17,7 @@ use context::{Reply, Request, Slot, Unaccelerated};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
-/// Makes sure that the connection's completions come here and that the daemon takes its bumps. Costs a look where the
+/// Makes sure that the connection's completions come here and that the daemon takes its bumps. Costs one load where the
 /// connection is not shared.
 #[inline]
 pub(crate) fn claim(lib: &mut Guard, key: Key) -> Result<()> {
@@ -48,7 +48,7 @@ fn end_reclaim(lib: &mut Guard, key: Key) -> Result<()> {
 pub(crate) fn confirm(lib: &mut Guard, key: Key) {
     if matches!(lib.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared) {
         fence(SeqCst);
-        // What it finds wrong with the connection, the next call says.
+        // An error of the connection is the next call's.
         let _ = claim(lib, key);
     }
 }
@@ -66,7 +66,7 @@ fn claim_shared(lib: &mut Guard, key: Key, (context, slot): (u32, Slot)) -> Resu
     match claimed {
         Ok(Reply::Claimed { slot, claim, .. }) => lib.take_over(key, slot, (me, claim)),
         Ok(_) => return Err(libc::EPROTO),
-        // The connection ended while nobody here looked.
+        // The connection ended before this process read its state.
         Err(_) => {
             let socket = lib.need_socket(key)?;
             socket.error = libc::ECONNRESET;
@@ -103,21 +103,21 @@ impl Lib {
 }
 
 impl Lib {
-    /// What another process took in is news to the sets here: positions are shared, and a completion that repeats them
+    /// What another process took in is new to the sets here: positions are shared, and a completion that repeats them
     /// is none.
     fn catch_up(&mut self, key: Key) {
         let Some(index) = self.socket(key).map(|_| key.index) else { return };
         let Lib { sockets, sets, .. } = self;
         let Some(socket) = sockets.get_mut(index) else { return };
         let Kind::Stream(stream) = &mut socket.kind else { return };
-        let news = stream.catch_up();
-        readiness::take_news(socket, sets, news);
+        let change = stream.catch_up();
+        readiness::apply_change(socket, sets, change);
     }
 }
 
-/// Gives up shares of connections that were closed here without ever having been claimed: the contract has a
-/// connection only by a name of this context. Done in calls that may wait, so that a child that is about to exec
-/// does not pay for each inherited connection.
+/// Gives up shares of connections that were closed here without ever having been claimed. The contract has a connection
+/// only by a name of this context. Done in calls that may wait, so that a child that is about to exec does not pay for
+/// each inherited connection.
 pub(crate) fn give_up_unclaimed(lib: &mut Guard) {
     while let Some(stream) = lib.context().and_then(|context| context.unclaimed.pop()) {
         let (context, slot) = stream.claim_by;

@@ -1,4 +1,4 @@
-//! Interfaces of the host, as programs find them in lists of interfaces beside the kernel's. Programs that tell their
+//! Interfaces of the host, as programs find them in lists of interfaces beside the kernel's. Programs that give their
 //! peers an address of their own take it from there (docs/POSIX.md).
 pub(crate) mod netlink;
 
@@ -20,14 +20,14 @@ pub(crate) const NAME_LEN: usize = libc::IFNAMSIZ;
 pub(crate) const FLAGS: c_int =
     libc::IFF_UP | libc::IFF_BROADCAST | libc::IFF_RUNNING | libc::IFF_MULTICAST | libc::IFF_LOWER_UP;
 
-/// An interface that stands for a port of the host.
+/// An interface for a port of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown {
     /// Its number, as `if_nametoindex` gives it.
     pub index: c_uint,
     /// Its name, filled up with zeros.
     pub name: [u8; NAME_LEN],
-    /// What the daemon says of it.
+    /// The daemon's description of it.
     pub port: Interface,
 }
 

@@ -226,11 +226,11 @@ unsafe fn take(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_in
     }
     let all = list.len();
     let cut = if done < all { libc::MSG_TRUNC } else { 0 };
-    let told = if flags & libc::MSG_TRUNC != 0 { all } else { done };
+    let reported = if flags & libc::MSG_TRUNC != 0 { all } else { done };
     if flags & libc::MSG_PEEK == 0 {
         lib.lists.take(fd);
     }
-    Some((told as ssize_t, cut))
+    Some((reported as ssize_t, cut))
 }
 
 /// `recvmsg` on a socket that is not ours.
@@ -243,7 +243,7 @@ pub(crate) unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_i
     }
     // SAFETY: the program's message.
     unsafe {
-        // Where an address is bad, the kernel says so.
+        // Where an address is bad, the kernel reports it.
         let given = user_memory::read(message).ok().filter(|_| user_memory::can_write(message, size_of::<msghdr>()))?;
         let into: &[iovec] = match given.msg_iovlen {
             0 => &[],

@@ -1,5 +1,5 @@
-//! `sigaction` and `signal`: what they say of the signals that bad addresses raise is kept ([`crate::system::faults`]);
-//! of all others, that something changed ([`crate::wait::signals`]).
+//! `sigaction` and `signal`: what they set for the signals that bad addresses raise is kept
+//! ([`crate::system::faults`]); of all others, that something changed ([`crate::wait::signals`]).
 use crate::process::spawn;
 use crate::system::{faults, real};
 use crate::wait::signals;
@@ -53,7 +53,7 @@ unsafe fn act(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigact
     }
 }
 
-/// Said after the change, so that whoever looks next sees it. A child that shares this memory has dispositions of its
+/// Published after the change, so that the next reader has it. A child that shares this memory has dispositions of its
 /// own.
 fn changed(signal: c_int) {
     if !spawn::in_child() {

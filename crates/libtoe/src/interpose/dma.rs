@@ -1,4 +1,4 @@
-//! `toe_dma_*` of include/toe.h: for whoever serves the queue of a device's memory (docs/REGISTERED-MEMORY.md).
+//! `toe_dma_*` of include/toe.h: for the server of a device's queue of copies (docs/REGISTERED-MEMORY.md).
 use crate::system::errno::{Result, give, set};
 use libc::{c_int, c_void, size_t};
 use memory::{DmaCopy, DmaServer};

@@ -4,7 +4,7 @@ use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
 
-/// What a program's pointer points to.
+/// Object behind a program's handle.
 pub(super) type Handle<T> = Mutex<T>;
 
 /// Acts on the object of a handle.

@@ -152,7 +152,7 @@ unsafe fn own_path(link: usize, buffer: usize, len: usize) -> Option<isize> {
         return None;
     }
     let link = static_host::link()?;
-    // SAFETY: a C string; the kernel looks at the program's buffer.
+    // SAFETY: a C string; the kernel checks the program's buffer.
     let length = unsafe { libc::readlink(link.as_ptr(), at(buffer), len) };
     Some(if length < 0 { -(crate::system::errno::get() as isize) } else { length })
 }

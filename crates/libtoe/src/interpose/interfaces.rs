@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::ops::RangeInclusive;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
-/// An interface of ours in a list of addresses. The list's first entry, which begins it, says what it is.
+/// An interface of ours in a list of addresses. The list's first entry, which begins it, has its kind.
 #[repr(C)]
 struct Listed {
     link: ifaddrs,
@@ -264,7 +264,7 @@ unsafe fn answer(request: c_ulong, place: &mut ifreq, shown: &Shown) -> Result<c
 /// `SIOCGIFCONF`: the IPv4 addresses, as many as there is room for.
 unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
     let one = size_of::<ifreq>();
-    // Where an address is bad, the kernel says so.
+    // Where an address is bad, the kernel reports it.
     if !user_memory::can_write(place, size_of::<ifconf>()) {
         return None;
     }
@@ -285,7 +285,7 @@ unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Optio
         for (at, shown) in shown[..fit].iter().enumerate().filter(|_| result.is_ok()) {
             let mut entry: ifreq = std::mem::zeroed();
             entry.ifr_name = shown.name.map(|byte| byte as c_char);
-            // The length was looked at above: these are IPv4's.
+            // The length was checked above: these are IPv4's.
             let _ = answer(SIOCGIFADDR, &mut entry, shown);
             if let Err(errno) = user_memory::write(buffer.wrapping_add(at), entry) {
                 return Some(Err(errno));

@@ -63,7 +63,7 @@ const GO: &[u8] = b"\xff Go buildinf:";
 /// Whether the program is one in Go: goroutines begin with stacks of two KiB. It is a dynamic one: of static ones
 /// nothing is loaded when this library starts.
 fn is_go() -> bool {
-    unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> c_int {
+    unsafe extern "C" fn inspect(object: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> c_int {
         // SAFETY: the dynamic linker's description of what it has mapped; the data of a program can be read.
         unsafe {
             let object = &*object;
@@ -82,7 +82,7 @@ fn is_go() -> bool {
     }
     let mut found = false;
     // SAFETY: the function keeps the contract, and the place lives as long as the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(inspect), (&raw mut found).cast()) };
     found
 }
 
@@ -102,7 +102,7 @@ fn is_own(path: &str) -> bool {
     path.ends_with("/libtoe.so")
 }
 
-/// Which system calls are looked at.
+/// Which system calls are intercepted.
 pub(crate) fn class_of(number: usize) -> Class {
     match number as c_long {
         libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev => Class::Descriptor,
@@ -166,7 +166,7 @@ fn answer(call: &mut Call, arguments: [usize; 6]) -> Verdict {
     verdict
 }
 
-/// Whether a call is about something that the library has, or makes something that it may have. Where this says no,
+/// Whether a call is about something that the library has, or makes something that it may have. Where this is false,
 /// the interposed function would come back here.
 unsafe fn concerns(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> bool {
     let entry = |argument: usize| table::get(argument as c_int);

@@ -4,7 +4,7 @@ use crate::daemon::attach;
 use crate::system::{address_space, errno, real, user_memory};
 use libc::{c_int, pid_t, rlimit};
 
-/// Whether a call is about the library's business, too.
+/// True where a call concerns the library, too.
 pub(super) fn concerns(pid: pid_t, resource: c_int) -> bool {
     let own = pid == 0 || pid as u32 == std::process::id();
     own && resource == libc::RLIMIT_AS as c_int && attach::is_enabled()

@@ -77,7 +77,7 @@ unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
 
 /// Connects to a message's address; the error that ends the call, if there is one.
 unsafe fn connect_for(fd: c_int, message: *const msghdr) -> Option<c_int> {
-    // SAFETY: the caller's message. Where it cannot be read, sending says so.
+    // SAFETY: the caller's message. Where it cannot be read, sending fails.
     unsafe {
         let message = user_memory::read(message).ok()?;
         let address = message.msg_name.cast_const().cast();
@@ -90,7 +90,7 @@ unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags:
     unsafe { transmit(lib, key, pieces(&user_memory::read(message)?)?, flags) }
 }
 
-/// `recvmmsg`. The first message may be waited for, and the others with it unless `MSG_WAITFORONE` says no.
+/// `recvmmsg`. The first message may be waited for, and the others with it unless `MSG_WAITFORONE` is set.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,

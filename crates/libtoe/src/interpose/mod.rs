@@ -3,9 +3,9 @@
 //!
 //! # Safety
 //! The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what the calls
-//! say. Where a system call's pointer is not, the call says `EFAULT`, as the kernel does
+//! access. Where a system call's pointer is not, the call returns `EFAULT`, as the kernel does
 //! ([`crate::system::user_memory`]).
-#![allow(clippy::missing_safety_doc, reason = "said once, above")]
+#![allow(clippy::missing_safety_doc, reason = "stated once, above")]
 
 mod comm;
 mod descriptors;

@@ -149,7 +149,7 @@ unsafe fn decide_bind(
     Ok(Some(0))
 }
 
-/// The unspecified IPv6 address stands for both families, or the host speaks IPv6.
+/// The unspecified IPv6 address is for both families, or the host speaks IPv6.
 fn takes_any_v6(lib: &mut Guard, key: Key) -> Result<bool> {
     let socket = lib.need_socket(key)?;
     let both = socket.is_v6 && !socket.options.v6_only;
@@ -400,7 +400,7 @@ pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<
     Ok(Some(0))
 }
 
-/// To this machine itself: over the host, where a listener of its own stands there; else the kernel connects.
+/// To this machine itself: over the host, where a listener of its own is there; else the kernel connects.
 fn connect_loopback(lib: &mut Guard, key: Key, remote: Endpoint) -> Decided<c_int> {
     let bound_to = match &lib.need_socket(key)?.kind {
         Kind::Bound(bound) => bound.local.ip,
@@ -511,7 +511,7 @@ unsafe fn name(end: Endpoint, socket: &Socket, address: *mut sockaddr, len: *mut
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let name = |lib: &mut Guard, key| -> Result<c_int> {
-        // The peer's reset may have come since the last call that looked.
+        // The peer's reset may have come since the last call that checked.
         lib.drain();
         let socket = lib.need_socket(key)?;
         let broken = socket.broken;

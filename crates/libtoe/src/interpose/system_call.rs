@@ -166,7 +166,7 @@ pub(super) unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_lo
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => Some(process::fork().into()),
             libc::SYS_clone if !shares_memory(a) => Some(fork_by(number, arguments)),
-            // At a bad address the kernel says so.
+            // At a bad address the kernel returns `EFAULT`.
             libc::SYS_clone3 if b >= CLONE_ARGS_FLAGS => {
                 let flags = user_memory::read(at::<u64>(a)).ok()?;
                 (!shares_memory(flags as usize)).then(|| fork_by(number, arguments))

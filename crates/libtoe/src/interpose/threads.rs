@@ -44,7 +44,7 @@ const IN_ALL_THREADS: c_int = 33;
 /// # Safety
 /// The program's call, within `static_programs::run`.
 pub(super) unsafe fn start(call: &Call) -> Option<isize> {
-    // SAFETY: the program's arguments; clone3's has the size that its second argument says.
+    // SAFETY: the program's arguments; clone3's has the size that its second argument gives.
     unsafe {
         let [a, b, c, d, e, _] = call.arguments;
         let word = |index: usize| if b > index * 8 { at::<usize>(a).add(index).read_unaligned() } else { 0 };
@@ -71,7 +71,7 @@ pub(super) unsafe fn start(call: &Call) -> Option<isize> {
 
 /// Makes the thread; returns its number, or an error below 0. No handler runs in it before it is the program's.
 unsafe fn make(begin: &mut Begin) -> isize {
-    // SAFETY: locals, which live until the thread has said its number.
+    // SAFETY: locals, which live until the thread has published its number.
     unsafe {
         begin.mask = block(ALL);
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -101,7 +101,7 @@ unsafe fn make(begin: &mut Begin) -> isize {
 fn block(signals: u64) -> u64 {
     let (new, mut old) = (signals, 0u64);
     let places = [(&raw const new).expose_provenance(), (&raw mut old).expose_provenance()];
-    // SAFETY: two locals, of the size that is said.
+    // SAFETY: two locals, of the size that is given.
     unsafe {
         let arguments = [libc::SIG_SETMASK as usize, places[0], places[1], size_of::<u64>(), 0, 0];
         system_call::raw(libc::SYS_rt_sigprocmask, arguments);

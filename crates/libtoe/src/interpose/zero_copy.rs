@@ -20,7 +20,7 @@ fn on_ours<T>(fd: c_int, act: impl FnOnce(&mut Guard, Key) -> Result<T>) -> Resu
 ///
 /// # Safety
 /// `iov` is null or has two elements.
-unsafe fn hand_out(iov: *mut iovec, find: impl FnOnce() -> Result<[iovec; 2]>) -> Result<ssize_t> {
+unsafe fn write_pieces(iov: *mut iovec, find: impl FnOnce() -> Result<[iovec; 2]>) -> Result<ssize_t> {
     if iov.is_null() {
         return Err(libc::EFAULT);
     }
@@ -41,7 +41,7 @@ pub(super) extern "C" fn toe_api_version() -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_zc_reserve(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's array.
-    give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::reserve(lib, key, least, flags))) })
+    give(unsafe { write_pieces(iov, || on_ours(fd, |lib, key| zero_copy::reserve(lib, key, least, flags))) })
 }
 
 /// `toe_zc_commit`.
@@ -54,7 +54,7 @@ pub(super) extern "C" fn toe_zc_commit(fd: c_int, len: size_t, flags: c_int) -> 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_zc_peek(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's array.
-    give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::peek(lib, key, least, flags))) })
+    give(unsafe { write_pieces(iov, || on_ours(fd, |lib, key| zero_copy::peek(lib, key, least, flags))) })
 }
 
 /// `toe_zc_release`.
@@ -67,7 +67,7 @@ pub(super) extern "C" fn toe_zc_release(fd: c_int, len: size_t) -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_zc_take(fd: c_int, iov: *mut iovec, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's array.
-    give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::take(lib, key, len, flags))) })
+    give(unsafe { write_pieces(iov, || on_ours(fd, |lib, key| zero_copy::take(lib, key, len, flags))) })
 }
 
 /// `toe_zc_free`.

@@ -58,7 +58,7 @@ fn rebuild_bound((binding, local, chosen): BoundRecord) -> Bound {
     Bound { binding, local, chosen }
 }
 
-/// What must be reported of a socket; `None` for one that cannot be carried. The regions that it needs are added to
+/// Record of a socket; `None` for one that cannot be carried. The regions that it needs are added to
 /// `homes`.
 pub(crate) fn describe(
     socket: &Socket,
@@ -121,13 +121,13 @@ impl SocketRecord {
         }
     }
 
-    /// What came from another process is what the daemon says that it is: a connection by its home, an address by its
-    /// number. From there it is claimed. `None` where the two do not agree.
-    pub(crate) fn claim_from(&mut self, told: Option<(u32, Slot)>, number: u32) -> Option<()> {
-        match (&mut self.kind, told) {
-            (KindRecord::Stream { home, slot, claim_by, .. }, Some((context, told))) => {
+    /// The daemon decides what came from another process: a connection by its home, an address by its number. From
+    /// there it is claimed. `None` where the two do not agree.
+    pub(crate) fn claim_from(&mut self, named: Option<(u32, Slot)>, number: u32) -> Option<()> {
+        match (&mut self.kind, named) {
+            (KindRecord::Stream { home, slot, claim_by, .. }, Some((context, named))) => {
                 (*home, *claim_by) = (0, (context, *slot));
-                (as_slot(*slot) == told).then_some(())
+                (as_slot(*slot) == named).then_some(())
             }
             (KindRecord::Bound(bound) | KindRecord::Listener { bound, .. }, None) => (bound.0 == number).then_some(()),
             _ => None,

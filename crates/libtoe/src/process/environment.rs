@@ -67,7 +67,7 @@ fn loaded_from() -> Option<Vec<u8>> {
     }
 }
 
-/// What a program's environment lacks.
+/// Missing parts of a program's environment.
 #[derive(Default)]
 pub(crate) struct Missing {
     /// Variables to add, or to put in the place of those with the same name.

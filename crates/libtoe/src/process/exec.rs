@@ -1,7 +1,7 @@
 //! Exec: sockets without close-on-exec survive it.
 //!
-//! The daemon holds what is carried, and nothing else, for whoever shows the token. What the library must know of each
-//! socket travels in an environment variable; positions and bytes are in the shared regions, whose descriptors are
+//! The daemon holds what is carried, and nothing else, for the process that shows the token. What the library needs of
+//! each socket travels in an environment variable; positions and bytes are in the shared regions, whose descriptors are
 //! left open. The new program's copy of the library finds the variable and goes on.
 use crate::calls::direct;
 use crate::daemon::{ask, attach};
@@ -184,7 +184,7 @@ fn describe(lib: &mut Guard, of: impl Fn(&Lib, usize) -> Vec<RawFd>) -> (Option<
     }
 }
 
-/// Lets the daemon hold what it has of these sockets, and says under which token; `None` where it has nothing.
+/// Lets the daemon hold what it has of these sockets, and returns under which token; `None` where it has nothing.
 fn hold(lib: &mut Guard, sockets: &[SocketRecord]) -> Result<Option<u64>> {
     let shares: Vec<_> = sockets.iter().filter_map(SocketRecord::share).collect();
     let Some(((last_flow, last_binding), others)) = shares.split_last() else { return Ok(None) };

@@ -69,7 +69,7 @@ thread_local! {
     static OWN: RefCell<Option<Forking>> = const { RefCell::new(None) };
 }
 
-/// Lets the C library say when it forks by itself (`daemon`, `forkpty`): before it locks its memory, and after.
+/// Registers for the C library's own forks (`daemon`, `forkpty`): before it locks its memory, and after.
 pub(crate) fn handle_forks() {
     extern "C" fn before() {
         OWN.set(Forking::begin());

@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 /// A program in memory.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// Where it begins.
+    /// Its entry point.
     pub entry: u64,
     /// Its program headers, and how many there are.
     headers: u64,
@@ -90,7 +90,7 @@ fn map(file: &File, segment: &Segment, base: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What the program gets with its stack.
+/// Arguments of the program, on its stack.
 pub(crate) struct Arguments<'a> {
     /// Its path.
     pub path: &'a CStr,

@@ -26,7 +26,7 @@ const MARK: &[u8] = b"OpenTOE socket 1\n";
 /// Bytes of control messages at most: the kernel's `net.core.optmem_max` is far below it.
 const MOST_CONTROL: usize = 1 << 24;
 
-/// What an envelope says; with it comes the kernel socket.
+/// The content of an envelope; with it comes the kernel socket.
 #[derive(Serialize, Deserialize)]
 struct Letter {
     /// The daemon gives the connection or address to whoever shows it; `None` where there is none yet.
@@ -65,7 +65,7 @@ unsafe fn passes_ours(message: &msghdr) -> bool {
     if message.msg_control.is_null() || message.msg_controllen == 0 || !attach::is_enabled() {
         return false;
     }
-    // Where an address is bad, the kernel says so.
+    // Where an address is bad, the kernel reports it.
     if message.msg_controllen > MOST_CONTROL || !user_memory::can_read(message.msg_control, message.msg_controllen) {
         return false;
     }
@@ -163,7 +163,7 @@ unsafe fn enclose_all(over: c_int, places: &[*mut RawFd], sent: &mut Sent) -> Re
         let fd = unsafe { place.read_unaligned() };
         let Some(key) = lib.socket_of(fd) else { continue };
         if is_over(&mut lib, key)? {
-            // Its kernel socket says as much: there is no connection.
+            // Its kernel socket shows the same: there is no connection.
             continue;
         }
         if lib.need_socket(key)?.is_stream() && is_of_other_user(over, lib.need_context()?.user) {
@@ -238,12 +238,12 @@ fn is_outside(over: RawFd) -> bool {
     if other.pid <= 0 || other.pid as u32 == std::process::id() || !has_name(over) {
         return false;
     }
-    // Who may not look assumes the best.
+    // Without permission to read it, the best is assumed.
     std::fs::read(format!("/proc/{}/maps", other.pid)).is_ok_and(|maps| !contains(&maps, b"libtoe"))
 }
 
-/// The process at the other end of a UNIX socket is of another user than the one as which this process attached, as far
-/// as that can be found out. For a pair's ends, the daemon checks who adopts.
+/// The process at the other end of a UNIX socket is of another user than this process at its attach, as far as that
+/// shows. For a pair's ends, the daemon checks who adopts.
 fn is_of_other_user(over: RawFd, user: libc::uid_t) -> bool {
     // SAFETY: the program's descriptor, open during its call.
     let socket = unsafe { BorrowedFd::borrow_raw(over) };
@@ -293,7 +293,7 @@ pub(crate) unsafe fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: passed on; the kernel has filled as many messages as it says.
+    // SAFETY: passed on; the kernel has filled as many messages as it returned.
     unsafe {
         let got = real::recvmmsg(fd, messages, count, flags, timeout);
         for i in 0..got.max(0) as usize {
@@ -303,7 +303,7 @@ pub(crate) unsafe fn recvmmsg(
     }
 }
 
-/// Takes the envelopes of a message apart. What was only looked at stays as it is.
+/// Takes the envelopes of a message apart. What was only peeked at stays as it is.
 unsafe fn open_all(message: &msghdr, flags: c_int) {
     let none = message.msg_control.is_null() || message.msg_controllen == 0 || flags & libc::MSG_PEEK != 0;
     if none || !attach::is_enabled() || waking::is_confined() {

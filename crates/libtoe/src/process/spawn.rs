@@ -49,7 +49,7 @@ pub(crate) fn begin() {
     sharing::begins();
 }
 
-/// Whether it is the child that runs.
+/// True in the child.
 pub(crate) fn in_child() -> bool {
     if sharing::is_over() {
         CHILD.set(Child::new());
@@ -161,7 +161,7 @@ fn descriptors(lib: &Lib, index: usize) -> Vec<RawFd> {
 /// Runs the child's program with the sockets that are left. `None` where the kernel is to do it, or to refuse it.
 unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
     let (place, environment) = if number == libc::SYS_execve { (0, 2) } else { (1, 3) };
-    // The C library looks in one folder after the other: nothing is prepared for a file that is not there.
+    // The C library tries one folder after the other: nothing is prepared for a file that is not there.
     if place == 0 && !is_program(arguments[0]) {
         return None;
     }

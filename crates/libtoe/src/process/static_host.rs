@@ -1,5 +1,5 @@
-//! Static programs that this program runs: the library loads them, into a process of this program's own file. Of those
-//! that no library comes into it says so.
+//! Static programs that this program runs. The library loads them, into a process of this program's own file, or warns
+//! of those that no library comes into.
 use crate::daemon::attach;
 use crate::process::environment;
 use crate::process::exec::strings;
@@ -25,7 +25,7 @@ pub(crate) fn is(file: File) {
     FILE.get_or_init(|| attach::keep(file.into()));
 }
 
-/// A link to the static program's file in /proc: it says where the file is now, as /proc/self/exe does of other
+/// A link to the static program's file in /proc: it has where the file is now, as /proc/self/exe does of other
 /// programs.
 pub(crate) fn link() -> Option<CString> {
     CString::new(format!("/proc/self/fd/{}", FILE.get()?.as_raw_fd())).ok()
@@ -39,7 +39,7 @@ pub(crate) fn start() {
 /// Static programs stay on the kernel's TCP.
 static ONLY_SYMBOLS: AtomicBool = AtomicBool::new(false);
 
-/// Said where a static program cannot be loaded, and is run as it would be without this library.
+/// The warning where a static program cannot be loaded, and is run as it would be without this library.
 pub(crate) const NO_HOST: &str =
     "a static program stays on the kernel's TCP: loading it needs /proc and the dynamic linker";
 
@@ -84,7 +84,7 @@ impl Host {
     }
 }
 
-/// Where the static program's file is that this process runs: the path by which it was run says nothing in another
+/// Where the static program's file is that this process runs: the path by which it was run means nothing in another
 /// folder.
 fn own_path() -> Option<CString> {
     let path = std::fs::read_link(OsStr::from_bytes(link()?.to_bytes())).ok()?;

@@ -47,10 +47,10 @@ fn run_as(me: usize, act: impl FnOnce()) {
 /// Threads at most.
 const MOST: usize = 6;
 const NEVER: u64 = u64::MAX;
-/// How long a thread runs, in real time, before the controller looks whether it waits for the daemon.
+/// How long a thread runs, in real time, before the controller checks whether it waits for the daemon.
 const QUESTION: Duration = Duration::from_micros(100);
 
-/// What a thread does.
+/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
@@ -58,17 +58,17 @@ pub(super) enum State {
     Absent,
     /// It runs: one at most.
     Running,
-    /// It waits for its turn.
+    /// It is ready to run.
     Ready,
-    /// It holds the lock and is about to look at what the daemon has said.
-    Looks,
+    /// It holds the lock and is about to poll the daemon's rings.
+    Polls,
     /// It is in a system call that sleeps, or about to enter it.
     Asleep,
     /// It is at its end.
     Done,
 }
 
-const STATES: [State; 6] = [State::Absent, State::Running, State::Ready, State::Looks, State::Asleep, State::Done];
+const STATES: [State; 6] = [State::Absent, State::Running, State::Ready, State::Polls, State::Asleep, State::Done];
 
 struct Slot {
     state: AtomicU32,
@@ -96,13 +96,13 @@ impl Slot {
         STATES[self.state.load(SeqCst) as usize]
     }
 
-    fn wait_for_turn(&self) {
+    fn wait_to_run(&self) {
         while !self.go.swap(false, SeqCst) {
             thread::park();
         }
     }
 
-    fn give_turn(&self) {
+    fn resume(&self) {
         self.state.store(State::Running as u32, SeqCst);
         self.go.store(true, SeqCst);
         self.thread.lock().unwrap().iter().for_each(Thread::unpark);
@@ -122,7 +122,7 @@ pub(super) struct Control {
     controller: OnceLock<Thread>,
     plan: Mutex<Plan>,
     step: AtomicU32,
-    /// What the plan said at the step at which a thread gave up its turn.
+    /// The plan's value at the step at which a thread yielded.
     choice: AtomicU32,
     clock: AtomicU64,
 }
@@ -139,13 +139,13 @@ pub(super) static CONTROL: Control = Control {
 };
 
 impl Control {
-    /// Time passes; says what time it is.
+    /// Time passes; returns the time.
     pub(super) fn pass(&self, time: Duration) -> Instant {
         let time = time.as_nanos() as u64;
         *BEGIN + Duration::from_nanos(self.clock.fetch_add(time, SeqCst) + time)
     }
 
-    /// One step more: what the plan says of it.
+    /// One step more: the plan's value for it.
     fn next(&self) -> Option<Choice> {
         let step = self.step.fetch_add(1, SeqCst);
         self.plan.lock().unwrap().at(step)
@@ -158,10 +158,10 @@ impl Control {
         choice.is_some()
     }
 
-    /// The thread waits for its next turn.
+    /// The thread waits until it is scheduled.
     pub(super) fn give_up(&self, me: usize, state: State) {
         self.set_state(me, state);
-        self.slots[me].wait_for_turn();
+        self.slots[me].wait_to_run();
     }
 
     fn set_state(&self, me: usize, state: State) {
@@ -169,7 +169,7 @@ impl Control {
         self.controller.get().into_iter().for_each(Thread::unpark);
     }
 
-    /// The thread begins; it runs when it is its turn.
+    /// The thread begins; it runs when it is scheduled.
     pub(super) fn enter(&self, me: usize) {
         let slot = &self.slots[me];
         *slot.thread.lock().unwrap() = Some(thread::current());
@@ -199,10 +199,10 @@ impl Control {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Run {
-    /// How many steps it had.
+    /// Number of its steps.
     pub steps: u32,
     /// How many others could go first, at the last step that the plan names.
     pub alternatives: u32,
@@ -229,7 +229,7 @@ enum Next {
     Thread(usize),
 }
 
-/// Something a thread does.
+/// An action of a thread.
 pub(super) type Act = Box<dyn FnOnce() + Send>;
 
 impl Controller<'_> {
@@ -255,7 +255,7 @@ impl Controller<'_> {
         controller.run.steps = CONTROL.step.load(SeqCst);
         if !controller.run.stuck {
             handles.into_iter().for_each(|handle| handle.join().unwrap());
-            while controller.host.turn() {}
+            while controller.host.round() {}
         }
         controller.run
     }
@@ -264,19 +264,19 @@ impl Controller<'_> {
         loop {
             self.settle();
             let preempted = CONTROL.choice.swap(NONE, SeqCst);
-            if let Some(looks) = self.find(State::Looks) {
+            if let Some(polling) = self.find(State::Polls) {
                 // The daemon is the one that could be first.
                 self.run.alternatives = 1;
                 self.daemon();
                 self.settle();
-                self.turn_of(looks);
+                self.run_thread(polling);
                 continue;
             }
             let next = self.candidates();
             if !next.is_empty() {
                 match self.choose(next, preempted) {
                     Next::Daemon => self.daemon(),
-                    Next::Thread(thread) => self.turn_of(thread),
+                    Next::Thread(thread) => self.run_thread(thread),
                 }
             } else if !self.leap() {
                 self.run.stuck = (0..self.threads).any(|thread| CONTROL.slots[thread].state() != State::Done);
@@ -285,7 +285,7 @@ impl Controller<'_> {
         }
     }
 
-    /// One of them: the first, where the plan says nothing. `preempted` is what it said where a thread came to a point.
+    /// One of them: the first, where the plan has no value. `preempted` is its value where a thread came to a point.
     fn choose(&mut self, mut next: Vec<Next>, preempted: Choice) -> Next {
         let others = next.len() - 1;
         let choice = if preempted != NONE {
@@ -315,19 +315,19 @@ impl Controller<'_> {
     }
 
     fn daemon(&mut self) {
-        self.idle = !self.host.turn();
+        self.idle = !self.host.round();
     }
 
-    fn turn_of(&mut self, thread: usize) {
+    fn run_thread(&mut self, thread: usize) {
         (self.last, self.idle) = (thread, false);
         let slot = &CONTROL.slots[thread];
-        slot.give_turn();
+        slot.resume();
         while slot.state() == State::Running {
             thread::park_timeout(QUESTION);
             // It asks the daemon something over the attach socket, and waits for the answer with the lock held. The
-            // state is looked at afterwards: a thread that gives up its turn sleeps as well.
+            // state is read afterwards: a thread that yields sleeps as well.
             if slot.sleeps_in_kernel() && slot.state() == State::Running {
-                self.host.turn();
+                self.host.round();
             }
         }
     }
@@ -351,7 +351,7 @@ impl Controller<'_> {
         self.run.idle += Duration::from_nanos(later - now);
         CONTROL.clock.store(later, SeqCst);
         slot.over.store(true, SeqCst);
-        // SAFETY: a thread of this process that is there until it says that it is done.
+        // SAFETY: a thread of this process that is there until it reports that it is done.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), slot.tid.load(SeqCst), TIME_OVER) };
         while slot.state() == State::Asleep {
             thread::park_timeout(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Goes through orders: all that differ from the ordinary one at one step, and random ones.
+//! Exploration of orders: all that differ from the ordinary one at one step, and random ones.
 use super::controller::{Act, Controller, LoopHost, Run, TIME_OVER, me};
 use super::plan::{self, Plan};
 use super::scenarios::{ALL, Scenario};
@@ -7,8 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Most that time may leap in all: a thread that leaves the look-out to others naps for a millisecond at a time
-/// ([`crate::wait::follower`]).
+/// Most that time may leap in all: a follower naps for a millisecond at a time ([`crate::wait::follower`]).
 const MOST_IDLE: Duration = Duration::from_millis(40);
 /// How many random orders of each scenario: `SCHEDULES=20000` for more.
 const RANDOM: u64 = 100;
@@ -29,9 +28,9 @@ fn no_wake_up_is_lost_in_any_order() {
     explorer.args(["--exact", "schedules::explore::orders", "--ignored", "--nocapture"]);
     let output = explorer.env(SOCKET_VARIABLE, folder.join("socket")).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{said}");
-    println!("{said}");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("test result: ok. 1 passed"), "{printed}");
+    println!("{printed}");
 }
 
 #[test]

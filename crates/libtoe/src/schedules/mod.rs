@@ -6,7 +6,7 @@
 //! what the kernel wakes goes on. Time is virtual: where nobody can run, it leaps to the next time-out, and what leapt
 //! is counted. So a wake-up that is lost shows as a leap, or as threads that sleep for ever.
 //!
-//! [`controller`] chooses, [`plan`] says in which order, [`scenarios`] are what threads do, [`explore`] goes through
+//! [`controller`] chooses, [`plan`] has the order, [`scenarios`] are what threads do, [`explore`] goes through
 //! orders. What two sides do to one word of a doorbell at the same time is not seen here, but by `make model` (`shm`).
 mod controller;
 mod explore;
@@ -18,13 +18,13 @@ use controller::{CONTROL, State, TIME_OVER, me};
 use libc::{c_long, sigset_t};
 use std::time::{Duration, Instant};
 
-/// What a look at the clock costs, and a yield.
-const LOOK: Duration = Duration::from_nanos(100);
+/// What a read of the clock costs, and a yield.
+const CLOCK_READ: Duration = Duration::from_nanos(100);
 const YIELD: Duration = Duration::from_micros(15);
 
 /// The time, for threads that the controller has.
 pub(crate) fn now() -> Option<Instant> {
-    me().map(|_| CONTROL.pass(LOOK))
+    me().map(|_| CONTROL.pass(CLOCK_READ))
 }
 
 /// The thread lets others run.
@@ -35,11 +35,11 @@ pub(crate) fn yields() -> bool {
     true
 }
 
-/// Others run first, where the plan says so.
+/// Others run first, where the plan has it.
 pub(crate) fn point(point: Point) {
     let Some(me) = me() else { return };
     if CONTROL.deviates() {
-        CONTROL.give_up(me, if point == Point::Lock { State::Ready } else { State::Looks });
+        CONTROL.give_up(me, if point == Point::Lock { State::Ready } else { State::Polls });
     }
 }
 

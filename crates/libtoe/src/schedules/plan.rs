@@ -1,10 +1,10 @@
-//! In which order things happen: a plan names the steps at which the order differs from the ordinary one.
+//! Plans of an order: a plan names the steps at which the order differs from the ordinary one.
 use std::fmt;
 
 /// Which of several goes first where the ordinary order is left.
 pub(super) type Choice = u32;
 
-/// When the order differs.
+/// Steps at which the order differs.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// Nowhere.
@@ -17,7 +17,7 @@ pub(super) enum Plan {
 }
 
 impl Plan {
-    /// What the plan says of a step.
+    /// The plan's value for a step.
     pub(super) fn at(&self, step: u32) -> Option<Choice> {
         match self {
             Plan::Ordinary => None,

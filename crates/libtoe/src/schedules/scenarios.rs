@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// A scenario: makes its sockets, and says what each thread does with them.
+/// A scenario: makes its sockets, and has what each thread does with them.
 pub(super) struct Scenario {
     pub name: &'static str,
     pub make: fn() -> Vec<Act>,
@@ -33,7 +33,7 @@ pub(super) const ALL: &[Scenario] = &[
 ];
 
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
-/// How often threads exchange a message: enough for one that is woken in vain to leave the look-out to others.
+/// How often threads exchange a message: enough for one that is woken in vain to become a follower.
 const ROUNDS: usize = 7;
 /// No sleep is to end by it.
 const LONG: c_int = 10_000;

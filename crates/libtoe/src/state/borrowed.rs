@@ -23,18 +23,18 @@ pub(crate) struct Borrowed {
     stretches: VecDeque<Stretch>,
 }
 
-/// What only few connections have, apart from the others.
+/// State that few connections have, apart from the others.
 #[derive(Default)]
 pub(crate) struct Rare {
-    /// What is kept of it.
+    /// Stretches that the program keeps.
     pub borrowed: Borrowed,
     /// It writes only while fewer bytes are unsent; 0 for no such mark.
     pub unsent_mark: u32,
-    /// Sent, as far as the engine has said.
+    /// Sent, as far as the engine has reported.
     pub tx_sent: u32,
     /// For how much is offered to the peer.
     pub tuning: Option<Tuning>,
-    /// What it sends by reference.
+    /// Its sends by reference.
     pub references: Option<Box<References>>,
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 struct SlotUse {
     /// Index of its socket; or [`UNUSED`], or [`OVER`].
     socket: u32,
-    /// The [`Completion::tag`] of the completions that say nothing but positions.
+    /// The [`Completion::tag`] of the completions with positions only.
     tag: u32,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub end: AppEnd,
     /// Our region.
     pub home: Arc<MappedRegion>,
-    /// What the daemon said of the host.
+    /// The daemon's description of the host.
     pub welcome: Welcome,
     /// The user as which the process attached: a program may give up root later.
     pub user: libc::uid_t,
@@ -80,14 +80,14 @@ pub(crate) struct Context {
     moved: u64,
 }
 
-/// Bytes that are copied at most until other programs on the core have their turn. They would wait for milliseconds
-/// where a program always finds something to move.
+/// Bytes that are copied at most until other programs on the core may run. They would wait for milliseconds where a
+/// program always finds something to move.
 const MOVED_MOST: u64 = 256 << 10;
-/// Every so many drains that found nothing, look whether the daemon still lives.
+/// Every so many drains that found nothing, check whether the daemon still lives.
 pub(crate) const LIFE_CHECK: u32 = 1024;
 
 impl Context {
-    /// Bytes were copied for the program; reports whether others on its core are to have their turn.
+    /// Bytes were copied for the program; reports whether others on its core are to run.
     #[inline]
     pub(crate) fn has_moved(&mut self, bytes: u32) -> bool {
         self.moved += u64::from(bytes);
@@ -135,7 +135,7 @@ impl Context {
         self.control.as_raw_fd()
     }
 
-    /// What rings for news.
+    /// The bells that ring for completions and replies.
     pub(crate) fn bells(&self) -> Bells {
         Bells { context: self.number, bell: self.end.app_bell.fd().as_raw_fd(), daemon: self.control_fd() }
     }
@@ -221,12 +221,12 @@ impl Context {
         }
     }
 
-    /// Where a completion says that the peer has sent urgent data: its mark, before anybody reads up to there.
+    /// Where a completion reports urgent data of the peer: its mark, before anybody reads up to there.
     pub(crate) fn note_urgent(&self, sockets: &mut Slab<Socket>, index: usize, completion: &Completion) {
         let Some(socket) = sockets.get_mut(index).filter(|_| completion.urgent) else { return };
         let Kind::Stream(stream) = &socket.kind else { return };
-        let is_news = stream.note_urgent(self.end.urgent(completion.slot.index), socket.options.inline_urgent);
-        if is_news && socket.signals.are_there() {
+        let is_new = stream.note_urgent(self.end.urgent(completion.slot.index), socket.options.inline_urgent);
+        if is_new && socket.signals.are_there() {
             socket.signals.note_urgent();
             readiness::wake_waiters(socket);
         }
@@ -237,7 +237,7 @@ impl Context {
         self.early.insert(completion.slot.index, *completion);
     }
 
-    /// Sends the engine the present positions of a connection. Where the ring is full it is owed, and sent before
+    /// Sends the engine the present positions of a connection. Where the ring is full it is pending, and sent before
     /// anything waits.
     #[inline(always)]
     pub(crate) fn bump(&mut self, key: Key, stream: &mut Stream) {
@@ -281,7 +281,7 @@ impl Context {
     }
 
     /// Whether bumps wait for room in the ring.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn has_pending_bumps(&self) -> bool {
         !self.pending.is_empty()
     }
 
@@ -291,7 +291,7 @@ impl Context {
         !self.end.replies.is_empty()
     }
 
-    /// The daemon has said nothing that was not taken in, and need not be looked after either.
+    /// All of the daemon's rings was taken in, and no check of its life is due.
     #[inline]
     pub(crate) fn nothing_new(&mut self) -> bool {
         let quiet = self.is_quiet() && (self.empty_drains + 1) % LIFE_CHECK != 0;

@@ -19,7 +19,7 @@ impl FastOpen {
     pub(crate) const NONE: FastOpen =
         FastOpen { most: 0, keys: FastOpenKeys { primary: None, backup: None }, no_cookie: false, connect: false };
 
-    /// What the control plane is asked for.
+    /// The requested operation.
     pub(crate) fn asked(&self) -> EarlyData {
         match (self.connect, self.no_cookie) {
             (false, _) => EarlyData::No,

@@ -1,4 +1,4 @@
-//! Lists that mostly have no element or one: of each socket there are several, and tens of thousands of sockets.
+//! Short lists, mostly of no element or one: of each socket there are several, and tens of thousands of sockets.
 
 /// A list without order. An element costs no memory of its own unless there are several.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -30,10 +30,10 @@ impl Sweeper {
     }
 }
 
-/// What a connection's buffers were when the sweep came by.
+/// State of a connection's buffers at a sweep.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Positions (written, read) at the last look.
+    /// Positions (written, read) at the last sweep.
     pub(crate) seen: (u32, u32),
     /// Positions when the buffers were given back, or never used.
     pub(crate) empty: (u32, u32),
@@ -41,7 +41,7 @@ pub(crate) struct State {
     pub asked: bool,
     /// The program holds addresses of room that it reserved (zero-copy interface).
     pub reserved: bool,
-    /// It has sent from the program's memory ([`super::references`]): acknowledgements are news to its program.
+    /// It has sent from the program's memory ([`super::references`]): acknowledgements concern its program.
     pub refers: bool,
     pub(crate) idle: Idle,
 }
@@ -51,16 +51,16 @@ pub(crate) struct State {
 /// a message every other second.
 #[derive(Default)]
 pub(crate) struct Idle {
-    /// Looks that found it as the one before did.
+    /// Sweeps that found it as the one before did.
     pub(crate) sweeps: u8,
-    /// Looks that it takes, less one.
+    /// Sweeps that it takes, less one.
     threshold: u8,
     /// When it was reclaimed, until it wakes: seconds as [`Sweeper::seconds`] has them; 0 for none.
     pub(crate) since: u32,
 }
 
 impl Idle {
-    /// A look of the round that began at second `now`; whether it is time to reclaim it.
+    /// A visit by the sweep that began at second `now`; whether it is time to reclaim it.
     pub(crate) fn is_due(&mut self, moved: bool, now: u32) -> bool {
         if !moved {
             self.sweeps = self.sweeps.saturating_add(1);
@@ -80,7 +80,8 @@ impl Idle {
 mod tests {
     use super::*;
 
-    /// Looks once a round at a connection that speaks every `period` rounds; how often it is reclaimed in 1000 rounds.
+    /// Sweeps once a round over a connection that sends every `period` rounds; how often it is reclaimed in 1000
+    /// rounds.
     fn rests(period: u32) -> u32 {
         let (mut idle, mut asleep, mut rests) = (Idle::default(), false, 0);
         for round in 0..1000 {

@@ -17,7 +17,7 @@ pub(crate) struct Bound {
 
 /// A listening socket.
 pub(crate) struct Listener {
-    /// Where it listens.
+    /// Its bound address.
     pub bound: Bound,
     /// Most connections that wait in the queue.
     pub backlog: u32,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub(crate) struct Log {
     pub(crate) home: Arc<MappedRegion>,
     pub(crate) shape: LogShape,
-    /// Can be read, as the engine said; handed out; given back.
+    /// Can be read, as the engine reported; handed out; given back.
     pub(crate) ready: u64,
     pub(crate) read: u64,
     pub(crate) trimmed: u64,
@@ -24,15 +24,15 @@ pub(crate) struct Record {
 }
 
 impl Log {
-    /// There is something to hand out.
+    /// There is a record to take.
     pub(crate) fn is_readable(&self) -> bool {
         self.ready != self.read
     }
 
     pub(crate) fn record(&self, index: u64) -> Record {
         let (region, geometry) = (&self.home.region, &self.home.geometry);
-        let said = self.shape.read(region, geometry, index);
-        let data = if said.hole { std::ptr::null() } else { self.shape.address(region, geometry, index) };
-        Record { data, index, mark: said.mark, number: said.number }
+        let record = self.shape.read(region, geometry, index);
+        let data = if record.hole { std::ptr::null() } else { self.shape.address(region, geometry, index) };
+        Record { data, index, mark: record.mark, number: record.number }
     }
 }

@@ -1,4 +1,4 @@
-//! The time without a daemon: when to look for the next one, and what lasts until then.
+//! Absence of the daemon: when to try the next one, and what lasts until then.
 use crate::state::mapped_region::MappedRegion;
 use crate::system::waking;
 use context::attach::KeptConnection;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
-/// parent's region.
+/// Region with a connection's buffers and state. It outlives the context: inherited connections stay in their parent's
+/// region.
 pub(crate) struct MappedRegion {
     /// The region.
     pub region: Arc<Region>,

@@ -20,7 +20,7 @@ pub(crate) fn among(sockets: &mut Slab<Socket>, socket: u32, wanted: u32) -> u32
 }
 
 impl Lib {
-    /// Who watches a socket or a set.
+    /// Watchers of a socket or a set.
     pub(crate) fn watchers(&mut self, target: Target) -> Option<&mut Few<Watcher>> {
         match target {
             Target::Socket(index) => self.sockets.get_mut(index as usize).map(|socket| &mut socket.watchers),
@@ -64,7 +64,7 @@ impl Lib {
         }
     }
 
-    /// Whether a wait on the set would find something: what `poll` says of an epoll descriptor.
+    /// Whether a wait on the set would find something: what `poll` returns for an epoll descriptor.
     pub(crate) fn set_is_ready(&mut self, key: Key) -> bool {
         self.set(key).is_some() && self.is_ready(key.index, 0)
     }
@@ -82,7 +82,7 @@ impl Lib {
     }
 }
 
-/// Whether another process may take news of a connection in the set.
+/// Whether another process may take completions of a connection in the set.
 pub(crate) fn has_shared(lib: &mut Lib, key: Key) -> bool {
     members_after_fork(lib, key).iter().any(|member| is_shared(lib, *member))
 }

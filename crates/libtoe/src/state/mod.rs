@@ -1,6 +1,6 @@
-//! All that the library keeps, behind its one lock, and what follows from news: which socket is ready for what, and who
-//! is to be woken. Safe code, but for the bytes of streams ([`ring`], [`stream`]): what it needs of the operating
-//! system it asks of [`crate::system`].
+//! All that the library keeps, behind its one lock, and what follows from completions. That is which socket is ready
+//! for what, and who is to be woken. Safe code, but for the bytes of streams ([`ring`], [`stream`]): what it needs of
+//! the operating system it asks of [`crate::system`].
 #![deny(unsafe_code)]
 
 pub(crate) mod borrowed;
@@ -56,12 +56,12 @@ pub(crate) enum Link {
     Attached(Box<Context>),
     /// The daemon died, and another one may come, for what lasts of the context.
     Lost(Lost, Option<Box<Remains>>),
-    /// There is no daemon for this process any more: nothing works, and says so.
+    /// There is no daemon for this process any more: all calls fail.
     Dead,
 }
 
 impl Link {
-    /// What rings for news, where there is a daemon.
+    /// The bells that ring for completions, where there is a daemon.
     pub(crate) fn bells(&self) -> Option<Bells> {
         match self {
             Link::Attached(context) => Some(context.bells()),
@@ -82,15 +82,15 @@ pub(crate) struct Lib {
     pub askers: Few<RawFd>,
     /// The kernel sockets that most descriptors refer to.
     pub placeholders: Placeholders,
-    /// What gives back the memory of quiet connections.
+    /// Sweeper that gives back the memory of quiet connections.
     pub sweeper: Sweeper,
     /// Options that sockets share.
     pub recent_options: Recent,
-    /// What is added to the kernel's lists of interfaces.
+    /// Additions to the kernel's lists of interfaces.
     pub lists: Lists,
     /// The thread that raises signals to owners of sockets.
     pub signaller: Signaller,
-    /// How often news of the daemon was taken in.
+    /// How often the daemon's rings were drained.
     pub taken_in: u32,
     /// Identities given so far.
     last_id: u64,
@@ -142,15 +142,15 @@ impl Lib {
         self.link = Link::Attached(Box::new(context));
     }
 
-    /// Announces a sleeper on the context's bell: the daemon rings it from now on. Look for news once more before
+    /// Announces a sleeper on the context's bell: the daemon rings it from now on. Poll the rings once more before
     /// sleeping. Nothing without a context.
     pub(crate) fn announce_sleep(&mut self) -> Option<Announced> {
-        waking::point(Point::Look);
+        waking::point(Point::Poll);
         self.context()?.end.app_bell.prepare_to_sleep();
         Some(Announced { context: self.contexts })
     }
 
-    /// Takes an announcement back. The process may have got its context, or another one, during the sleep: a count
+    /// Takes an announcement back. The process may have got its context, or another one, during the sleep. A count
     /// taken from that bell would hide a thread that sleeps on it.
     pub(crate) fn end_sleep(&mut self, announced: Option<Announced>) {
         if announced.is_some_and(|announced| announced.context == self.contexts) {

@@ -87,9 +87,9 @@ pub(crate) struct Values {
     pub mss: u16,
     /// `IPV6_V6ONLY`.
     pub v6_only: bool,
-    /// Bytes of the receive buffer, where the program said so (`SO_RCVBUF`).
+    /// Bytes of the receive buffer, where the program has set them (`SO_RCVBUF`).
     pub(crate) receive_size: Option<u32>,
-    /// Bytes that may wait to be acknowledged, where the program said so (`SO_SNDBUF`).
+    /// Bytes that may wait to be acknowledged, where the program has set them (`SO_SNDBUF`).
     pub(crate) send_limit: Option<u32>,
     /// Options of Fast Open.
     pub(crate) fast_open: FastOpen,

@@ -6,11 +6,11 @@ use crate::state::set::{EpollSet, became_ready};
 use crate::state::slab::Slab;
 use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, UNSENT_MARK, URGENT};
 use crate::state::socket::{Kind, Socket};
-use crate::state::stream::{News, Stream};
+use crate::state::stream::{Stream, StreamChange};
 use crate::system::waking;
 use context::Completion;
 
-/// What the socket is ready for now; what nobody asked for need not be looked for.
+/// What the socket is ready for now; what nobody asked for need not be checked.
 #[inline]
 fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
@@ -18,7 +18,7 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
         Kind::Stream(stream) => {
             let notices = if stream.has_notices(socket.broken) { ERR } else { 0 };
             let over = if socket.broken { IN | OUT | RDHUP | HUP } else { 0 };
-            over | error | notices | rest(stream, &socket.options, wanted)
+            over | error | notices | stream_bits(stream, &socket.options, wanted)
         }
         _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.
@@ -27,7 +27,7 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
         Kind::Connecting { .. } if socket.awaits_data() => OUT | error,
         Kind::Connecting { .. } => error,
         // Also where the daemon died: nothing will ever come, and a listener that is readable for ever would make its
-        // server turn for ever.
+        // server spin for ever.
         Kind::Listener(listener) if listener.queue.is_empty() => error,
         Kind::Listener(_) => IN | error,
         Kind::Log(_) if socket.broken => IN | HUP | ERR,
@@ -36,7 +36,7 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
 }
 
 #[inline]
-fn rest(stream: &Stream, options: &Options, wanted: u32) -> u32 {
+fn stream_bits(stream: &Stream, options: &Options, wanted: u32) -> u32 {
     let flags = stream.flags();
     let reading_is_over = flags & (RX_FIN | SHUT_READ) != 0;
     let mut bits = 0;
@@ -97,12 +97,16 @@ pub(crate) fn wake_waiters(socket: &Socket) {
 pub(crate) fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index: usize, completion: &Completion) {
     let Some(socket) = sockets.get_mut(index) else { return };
     let Kind::Stream(stream) = &mut socket.kind else { return };
-    let news = stream.apply(completion);
-    take_news(socket, sets, news);
+    let change = stream.apply(completion);
+    apply_change(socket, sets, change);
 }
 
-/// Wakes whom the news of a socket's connection concern.
-pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { bytes, room, end }: News) {
+/// Wakes the threads and sets that a change of a socket's connection concerns.
+pub(crate) fn apply_change(
+    socket: &mut Socket,
+    sets: &mut Slab<EpollSet>,
+    StreamChange { bytes, room, end }: StreamChange,
+) {
     let Kind::Stream(stream) = &mut socket.kind else { return };
     let urgent = stream.flags() & URGENT != 0;
     let enough = bytes && (!(stream.marked | urgent) || stream.has_enough(&socket.options));
@@ -123,13 +127,13 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
     if bits != 0 {
         notify(socket, sets, bits);
     } else if bytes {
-        // A call that has taken some already waits for fewer than the mark says.
+        // A call that has taken some already waits for fewer than the mark.
         wake_waiters(socket);
     }
 }
 
-/// What a socket that somebody waits for is ready for, where it is an open connection with nothing to say but that
-/// bytes are there or not.
+/// Readiness of a socket with waiters, where it is an open connection with nothing to report but whether bytes are
+/// there.
 #[inline(always)]
 pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     match &socket.kind {
@@ -145,8 +149,8 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     }
 }
 
-/// Takes a completion in that says only that bytes came or were acknowledged, and no end. No thread waits for its
-/// connection but in sets, and each byte of it is news. `None`, and nothing was done, for all others.
+/// Takes a completion in by which bytes came or were acknowledged, without an end. No thread waits for its connection
+/// but in sets, and each byte of it is an event. `None`, and nothing was done, for all others.
 #[inline(always)]
 pub(crate) fn take_completion(socket: &mut Socket, sets: &mut Slab<EpollSet>, completion: &Completion) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };

@@ -1,4 +1,4 @@
-//! What a connection sends by reference, and of what the program is to be notified: Linux' `MSG_ZEROCOPY`
+//! Sends by reference of a connection, and the notices that the program gets: Linux' `MSG_ZEROCOPY`
 //! (Documentation/networking/msg_zerocopy.rst). Each call has a number. Once the peer has acknowledged all of a call's
 //! bytes, its number is in a notice on the socket's error queue. Notices of calls that follow each other are one.
 use context::{MOST_POSTS, Post};
@@ -23,7 +23,7 @@ struct Call {
     is_copied: bool,
 }
 
-/// What the program is notified of: the calls `first` to `last` are over.
+/// Notice to the program: the calls `first` to `last` are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub first: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Notice {
     pub is_copied: bool,
 }
 
-/// What a new part of the stream is among what is posted.
+/// Relation of a new part of the stream to the posted ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// It makes the last post so long.
@@ -43,7 +43,7 @@ pub(crate) enum Fit {
     Crowded,
 }
 
-/// What one connection sends by reference.
+/// Sends by reference of one connection.
 #[derive(Default)]
 pub(crate) struct References {
     puts: VecDeque<Put>,
@@ -89,7 +89,7 @@ impl References {
         }
     }
 
-    /// Bytes were posted, after a look at how they fit. Their memory, of which `address` is a part, is pinned.
+    /// Bytes were posted, after a check of how they fit. Their memory, of which `address` is a part, is pinned.
     pub(crate) fn posted(&mut self, fit: &Fit, post: Post, address: usize) {
         match (fit, self.posts.back_mut()) {
             (Fit::Extends(len), Some(last)) => last.len = *len,
@@ -140,7 +140,7 @@ impl References {
         self.puts.drain(..).map(|put| put.address).collect()
     }
 
-    /// What is under way: parts of the stream, and where they lie in the heap.
+    /// Posts under way: parts of the stream, and where they lie in the heap.
     pub(crate) fn posts(&self) -> impl Iterator<Item = Post> + '_ {
         self.posts.iter().copied()
     }

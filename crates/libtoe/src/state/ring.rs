@@ -20,7 +20,7 @@ pub(crate) struct Ring {
     which: u8,
     /// Bytes that should be under way in it at most are its size, shifted by so many bits.
     ease: u8,
-    /// What may be under way in the stream at most.
+    /// Most bytes under way in the stream.
     pub limit: Limit,
 }
 
@@ -195,8 +195,8 @@ impl Ring {
         shm::prefetch_two_to_write(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
-    /// Copies `len` bytes of the program's to stream position `pos`; [`user_memory::faulted`] says where they cannot be
-    /// read.
+    /// Copies `len` bytes of the program's to stream position `pos`; [`user_memory::faulted`] reports where they cannot
+    /// be read.
     ///
     /// # Safety
     /// The ring has as many. The program gave the address.
@@ -212,8 +212,8 @@ impl Ring {
         }
     }
 
-    /// Copies `len` bytes from stream position `pos` to the program's memory; [`user_memory::faulted`] says where they
-    /// cannot be written.
+    /// Copies `len` bytes from stream position `pos` to the program's memory; [`user_memory::faulted`] reports where
+    /// they cannot be written.
     ///
     /// # Safety
     /// As [`Ring::copy_in`].

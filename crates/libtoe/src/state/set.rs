@@ -36,12 +36,12 @@ pub(crate) struct EpollSet {
     pub waiters: Few<RawFd>,
     /// Sets that hold this one.
     pub(crate) parents: Few<Watcher>,
-    /// Whether the kernel's set may have something to say.
+    /// Whether the kernel's set may have events.
     pub(crate) has_kernel: bool,
     /// Entries that may be such as report once and are in the kernel's set, too.
     pub(crate) once_in_kernel: Vec<u32>,
-    pub(crate) turn: u32,
-    /// Whether another process may take news of a connection in it, as far as anybody has looked.
+    pub(crate) waits: u32,
+    /// Whether another process may take completions of a connection in it, as of the last check.
     pub may_share: bool,
 }
 
@@ -90,7 +90,7 @@ impl EpollSet {
             parents: Few::None,
             has_kernel: false,
             once_in_kernel: Vec::new(),
-            turn: 0,
+            waits: 0,
             may_share: false,
         }
     }
@@ -158,7 +158,7 @@ pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u3
     if entry.disabled || bits & wanted == 0 {
         return;
     }
-    // One that is in the list already may have been taken, and read empty since: whoever sleeps must look again.
+    // One that is in the list already may have been taken, and read empty since: a sleeping thread must check again.
     if !std::mem::replace(&mut entry.queued, true) {
         found.ready.push(watcher.entry);
     }
@@ -188,7 +188,7 @@ pub(crate) fn forget(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 }
 
 impl EpollSet {
-    /// What its threads sleep on, complete as of now.
+    /// Sleep set of its threads, complete as of now.
     pub(crate) fn make_sleep_set(&mut self, bells: Option<Bells>) -> Result<&mut SleepSet> {
         let sleep_set = match &mut self.sleep_set {
             Some(sleep_set) => sleep_set,

@@ -1,20 +1,20 @@
-//! Signals to the owners of sockets (`F_SETOWN`, `O_ASYNC`): which a socket raises, and which it owes.
+//! Signals to the owners of sockets (`F_SETOWN`, `O_ASYNC`): which a socket raises, and which are pending.
 use crate::state::events::PRI;
 use std::os::fd::RawFd;
 
 /// The process's thread that raises signals ([`crate::calls::signaller`]).
 pub(crate) struct Signaller {
-    /// What wakes it; `None` where it is not there.
+    /// Descriptor that wakes it; `None` where it is not there.
     pub wake: Option<RawFd>,
     /// Goes up when a socket becomes one that raises signals.
     pub changes: u32,
 }
 
-/// What a socket raises and owes: events in epoll's bits, and [`URGENT`].
+/// Signals that a socket raises, and those pending: events in epoll's bits, and [`URGENT`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
     raises: u16,
-    owes: u16,
+    pending: u16,
 }
 
 /// The peer has announced urgent data: `SIGURG`.
@@ -41,22 +41,22 @@ impl Signals {
     /// Events happened.
     #[inline]
     pub(crate) fn note(&mut self, events: u32) {
-        self.owes |= events as u16 & EVENTS & self.raises;
+        self.pending |= events as u16 & EVENTS & self.raises;
     }
 
     /// The peer has announced urgent data: Linux reports that as an event, too.
     pub(crate) fn note_urgent(&mut self) {
-        self.owes |= (URGENT | PRI as u16) & self.raises;
+        self.pending |= (URGENT | PRI as u16) & self.raises;
     }
 
     /// Some are to be raised.
-    pub(crate) fn are_owed(self) -> bool {
-        self.owes != 0
+    pub(crate) fn are_pending(self) -> bool {
+        self.pending != 0
     }
 
     /// Takes what is to be raised: whether `SIGURG`, and for which events `SIGIO`.
     pub(crate) fn take(&mut self) -> (bool, u32) {
-        let owed = std::mem::take(&mut self.owes);
-        (owed & URGENT != 0, u32::from(owed & EVENTS))
+        let pending = std::mem::take(&mut self.pending);
+        (pending & URGENT != 0, u32::from(pending & EVENTS))
     }
 }

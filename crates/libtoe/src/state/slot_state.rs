@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 /// count bytes since the connection began, modulo 2^32.
 #[repr(C, align(64))]
 pub(crate) struct SlotState {
-    /// Received in order, as the latest notice says.
+    /// Received in order, as of the latest completion.
     pub(super) rx_tail: AtomicU32,
-    /// Acknowledged by the peer, as the latest notice says.
+    /// Acknowledged by the peer, as of the latest completion.
     pub(super) tx_tail: AtomicU32,
     /// Read by the program.
     pub(super) rx_head: AtomicU32,
@@ -40,14 +40,14 @@ pub(crate) struct SlotState {
     _offered: u32,
     /// The use of the slot that `rx_head` is about.
     pub(super) read_for: AtomicU32,
-    /// The ring in which the received stream is ([`shm::Level`]); the engine says so.
+    /// The ring in which the received stream is ([`shm::Level`]); the engine sets it.
     pub(super) rx_level: AtomicU32,
     /// That of what is written.
     pub(super) tx_level: AtomicU32,
 }
 
 impl SlotState {
-    /// Whether completions go to the context, as far as anybody has said.
+    /// Whether completions go to the context, as last reported.
     pub(crate) fn is_owned_by(&self, context: u32) -> bool {
         self.owner.load(Acquire) as u32 == context
     }
@@ -60,7 +60,7 @@ impl SlotState {
             let later = last == 0 || claim.wrapping_sub(last) as i32 > 0;
             later.then_some((claim as u64) << 32 | context as u64)
         });
-        // Before positions are looked at: see `share`.
+        // Before positions are read: see `share`.
         fence(SeqCst);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Socket {
     pub outcome_pending: bool,
     /// The connection was reset, or the daemon died.
     pub broken: bool,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Options that the library acts upon.
     pub options: Options,
@@ -52,13 +52,13 @@ pub(crate) struct Socket {
 
 /// Local addresses that a socket once had.
 pub(crate) struct Past {
-    /// That of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
+    /// That of an attempt that failed or a listener that was shut down: what `getsockname` goes on to return.
     last_local: Endpoint,
     /// The address that the program asked `bind` for: it stays where the port goes.
     asked_ip: IpAddress,
 }
 
-/// What a socket is.
+/// Kind of a socket.
 pub(crate) enum Kind {
     /// Neither bound nor connected: it may become the kernel's or OpenTOE's.
     Fresh,
@@ -90,11 +90,11 @@ pub(crate) struct Attempt {
     pub remote: Endpoint,
     /// This end, once the control plane has chosen it.
     pub local: Option<Endpoint>,
-    /// Where the socket was bound before.
+    /// Earlier address of the socket.
     pub bound: Option<Bound>,
     /// The call did not wait until the control plane had taken the request up.
     pub left: bool,
-    /// What the SYN carries.
+    /// Data of the SYN.
     pub early: Early,
 }
 
@@ -132,7 +132,8 @@ impl Socket {
         }
     }
 
-    /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
+    /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to
+    /// return.
     pub(crate) fn last_local(&self) -> Endpoint {
         self.past.as_ref().map_or(ANY, |past| past.last_local)
     }
@@ -177,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// Another process may take news of its connection.
+    /// Another process may take completions of its connection.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(&self.kind, Kind::Stream(stream) if stream.shared)
     }
@@ -187,7 +188,7 @@ impl Socket {
         !(ip.is_v4() && self.is_v6 && self.options.v6_only)
     }
 
-    /// A socket of `AF_INET6` that is bound to one address of IPv4, or was and has no other: Linux takes that for the
+    /// A socket of `AF_INET6` that is bound to one address of IPv4, or was and has no other. Linux takes that for the
     /// source of its connections.
     pub(crate) fn has_source_v4(&self) -> bool {
         let asked = self.asked_ip();
@@ -210,7 +211,7 @@ impl Socket {
         self.kernel_half && matches!(self.kind, Kind::Listener(_))
     }
 
-    /// An attempt to connect failed and no `connect` has said so yet: until then Linux shows an ended stream.
+    /// An attempt to connect failed and no `connect` has reported it yet: until then Linux shows an ended stream.
     pub(crate) fn attempt_failed(&self) -> bool {
         self.outcome_pending && matches!(self.kind, Kind::Fresh | Kind::Bound(_))
     }
@@ -220,7 +221,7 @@ impl Socket {
         std::mem::take(&mut self.error)
     }
 
-    /// What is reported to the daemon of it.
+    /// Its label for the daemon.
     pub(crate) fn label(&self, fd: RawFd, reason: Unaccelerated) -> Request {
         let (slot, binding) = match &self.kind {
             Kind::Stream(stream) => (stream.name, 0),

@@ -25,9 +25,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use tcp::window::worthwhile;
 
-/// What may be new of a connection.
+/// Changes of a connection that a completion may report.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct News {
+pub(crate) struct StreamChange {
     /// Bytes to read.
     pub bytes: bool,
     /// Room to write.
@@ -48,7 +48,7 @@ pub(crate) struct Stream {
     pub claim_by: (u32, Slot),
     state: *const SlotState,
     /// The ring that holds what was received, and the one that holds what was written and not yet acknowledged. They
-    /// are as large as this process has found them. Of a shared connection, [`Stream::follow_growth`] says more.
+    /// are as large as this process has found them. Of a shared connection, [`Stream::follow_growth`] has more.
     rx: Cell<Ring>,
     tx: Cell<Ring>,
     /// Its addresses.
@@ -127,7 +127,7 @@ impl Stream {
         unsafe { &*self.state }
     }
 
-    /// Looks whether a stream has outgrown its ring: after positions were reported, and before bytes are
+    /// Checks whether a stream has outgrown its ring: after positions were reported, and before bytes are
     /// touched.
     #[inline]
     pub(crate) fn follow_growth(&self) {
@@ -153,7 +153,7 @@ impl Stream {
         self.rx.set(Ring::new(&self.home, self.home_slot, Direction::In, level));
     }
 
-    /// Where the next `len` bytes to send go, for which there is room: the stream outgrows its small ring where they
+    /// Place of the next `len` bytes to send, for which there is room. The stream outgrows its small ring where they
     /// are too many for it.
     pub(crate) fn place(&self, len: u32) -> Ring {
         self.follow_growth();
@@ -181,10 +181,10 @@ impl Stream {
     }
 
     /// A program writes `len` bytes at once, and not all of it has found room. The stream outgrows its buffer where
-    /// there is a larger ring, and the buffer holds less than these, or than its path can have under way twice
-    /// ([`context::WANTED_AT`]). It does not where the program has set how much may wait (`SO_SNDBUF`). Linux lets
-    /// buffers grow as well (`tcp_wmem`, `tcp_sndbuf_expand`), and programs that move what is left after each partial
-    /// write rely on it.
+    /// there is a larger ring and the buffer is too small. It is where it holds less than these, or than twice what its
+    /// path can have under way ([`context::WANTED_AT`]). It does not where the program has set how much may wait
+    /// (`SO_SNDBUF`). Linux lets buffers grow as well (`tcp_wmem`, `tcp_sndbuf_expand`), and programs that move what is
+    /// left after each partial write rely on it.
     pub(crate) fn grow_for(&self, len: usize) {
         self.follow_growth();
         let ring = self.tx.get();
@@ -232,7 +232,7 @@ impl Stream {
         self.state().flags.load(Acquire)
     }
 
-    /// Both sides have said all, and it was acknowledged.
+    /// Both streams have ended, and all was acknowledged.
     pub(crate) fn is_over(&self) -> bool {
         self.flags() & (RX_FIN | SHUT_WRITE) == RX_FIN | SHUT_WRITE && self.in_flight() == 0
     }
@@ -277,7 +277,7 @@ impl Stream {
         if user_memory::faulted() { Err(libc::EFAULT) } else { Ok((all - left) as usize) }
     }
 
-    /// Where the bytes lie that can be read, from `skip` bytes on.
+    /// Pieces that can be read, from `skip` bytes on.
     pub(crate) fn unread(&self, skip: u32) -> [iovec; 2] {
         let from = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let len = self.readable().saturating_sub(skip);
@@ -350,7 +350,7 @@ impl Stream {
         freed
     }
 
-    /// What was received and not read is the program's no more: it is in a log.
+    /// Drops unread data of a stream that became a log's.
     pub(crate) fn forget_unread(&self) {
         let state = self.state();
         state.rx_tail.store(state.rx_head.load(Relaxed), Release);
@@ -388,7 +388,7 @@ impl Stream {
         Ok(pos.wrapping_sub(start) as usize)
     }
 
-    /// Copies received bytes into the program's buffers and counts them as read: the common case of
+    /// Copies received bytes into the program's buffers and counts them as read. It is the common case of
     /// [`Stream::copy_out`] and [`Stream::consume`], for a connection that is not shared. Returns how many; 0 where it
     /// is not the common case.
     ///
@@ -453,7 +453,7 @@ impl Stream {
         Some(pos.wrapping_sub(head))
     }
 
-    /// Where the next byte that is written goes.
+    /// Stream position of the next byte to write.
     pub(crate) fn tx_head(&self) -> u32 {
         self.state().tx_head.load(Relaxed)
     }
@@ -498,7 +498,7 @@ impl Stream {
         }
         let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));
         let sees = tail.wrapping_sub(state.rx_reported.load(Relaxed));
-        // What is kept stays: two segments are all that there may be to say.
+        // Kept memory is not given back, so two segments are worth a report.
         let all = tail == head && (!self.keeps() || unreported >= 2 * u32::from(self.mss));
         unreported > 0 && all && sees > self.rx.get().full / 2
     }
@@ -509,14 +509,14 @@ impl Stream {
         self.rx_free().wrapping_sub(self.state().rx_reported.load(Relaxed))
     }
 
-    /// Bytes that can be read, as far as the daemon is believed: 0 exactly where there are none.
+    /// Bytes that can be read, as far as the daemon's positions are valid: 0 exactly where there are none.
     #[inline(always)]
     pub(crate) fn unread_bytes(&self) -> u32 {
         let state = self.state();
         state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed))
     }
 
-    /// Takes in a completion that says nothing but positions, while nobody waits for room; reports whether bytes came.
+    /// Takes in a completion with positions only, while nobody waits for room; reports whether bytes came.
     #[inline(always)]
     pub(crate) fn advance(&self, completion: &Completion) -> bool {
         let state = self.state();
@@ -538,7 +538,7 @@ impl Stream {
     /// Takes a completion in: positions only move forward. Returns what became new: received bytes, room, end of
     /// stream.
     #[inline]
-    pub(crate) fn apply(&self, completion: &Completion) -> News {
+    pub(crate) fn apply(&self, completion: &Completion) -> StreamChange {
         let state = self.state();
         self.follow_growth();
         let forward = |word: &AtomicU32, value: u32| {
@@ -552,7 +552,7 @@ impl Stream {
         // What was sent shows elsewhere.
         let room = forward(&state.tx_tail, completion.tx_tail) || self.unsent_mark() != 0;
         let end = completion.fin && self.raise(RX_FIN) & RX_FIN == 0;
-        News { bytes, room, end }
+        StreamChange { bytes, room, end }
     }
 
     /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other

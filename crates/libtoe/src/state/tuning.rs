@@ -1,14 +1,14 @@
-//! How much of its receive stream a connection offers its peer (docs/MEMORY.md).
+//! Receive buffer autotuning: how much a connection offers its peer (docs/MEMORY.md).
 //!
 //! It begins with what the usual buffer holds, and grows with what the program reads in a round trip, as in Linux
-//! (`tcp_rcv_space_adjust`, "dynamic right-sizing"): a window holds what is under way in one.
+//! (`tcp_rcv_space_adjust`, "dynamic right-sizing"). A window holds what is under way in one.
 use std::time::{Duration, Instant};
 
-/// With a shorter round trip, the usual buffer of a quarter of a MiB carries 4 Gbit/s, and a larger one would only
-/// leave the caches of the processors.
+/// With a shorter round trip, the usual buffer of a quarter of a MiB carries 4 Gbit/s. A larger one would only leave
+/// the caches of the processors.
 const LONG_ROUND: Duration = Duration::from_micros(500);
 
-/// A longer round trip counts by this part, a shorter one at once: a sender that is not held up by the window takes
+/// A longer round trip counts by this part, a shorter one at once. A sender that is not held up by the window takes
 /// longer to send on.
 const SLOWER: u32 = 8;
 
@@ -28,14 +28,14 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// Stream position `told` is read, with `window` bytes on offer behind `before`.
-    pub(crate) fn begin(before: u32, told: u32, window: u32, round: Option<Duration>, now: Instant) -> Tuning {
-        Tuning { window, since: now, edge: before.wrapping_add(window), read: told, round }
+    /// Stream position `reported` is read, with `window` bytes on offer behind `before`.
+    pub(crate) fn begin(before: u32, reported: u32, window: u32, round: Option<Duration>, now: Instant) -> Tuning {
+        Tuning { window, since: now, edge: before.wrapping_add(window), read: reported, round }
     }
 
-    /// Twice what the program reads in a round trip, where that is known: more than the edge was received, and `told`
-    /// is read. RFC 7323 has no clock in a receiver; so a round trip is how long a window takes, at most.
-    pub(crate) fn need(&mut self, told: u32, now: Instant) -> Option<u32> {
+    /// Twice what the program reads in a round trip, where that is known: more than the edge was received, and
+    /// `reported` is read. RFC 7323 has no clock in a receiver; so a round trip is how long a window takes, at most.
+    pub(crate) fn need(&mut self, reported: u32, now: Instant) -> Option<u32> {
         let took = now.saturating_duration_since(self.since).max(Duration::from_nanos(1));
         let round = match self.round {
             Some(round) if took > round => round + (took - round) / SLOWER,
@@ -45,7 +45,7 @@ impl Tuning {
         if round < LONG_ROUND {
             return None;
         }
-        let read = u128::from(told.wrapping_sub(self.read));
+        let read = u128::from(reported.wrapping_sub(self.read));
         u32::try_from(2 * read * round.as_nanos() / took.as_nanos()).ok()
     }
 }

@@ -2,8 +2,8 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Looks at a taken lock between two questions whether its holder still lives.
-const LOOKS: u32 = 1000;
+/// Polls of a taken lock between two checks whether its holder still lives.
+const POLLS: u32 = 1000;
 
 /// Held while one of several processes that share a connection copies. The word has the holder's process number, 0 for
 /// none: one that is killed meanwhile must not keep the others out.
@@ -15,10 +15,10 @@ impl CopyLock {
     /// Takes the lock, as soon as whoever has it is done or dead.
     pub(crate) fn new(lock: &AtomicU32) -> CopyLock {
         let me = std::process::id();
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while let Err(holder) = lock.compare_exchange(0, me, Acquire, Relaxed) {
-            looks = looks.wrapping_add(1);
-            if looks % LOOKS == 0 && is_dead(holder) {
+            polls = polls.wrapping_add(1);
+            if polls % POLLS == 0 && is_dead(holder) {
                 let _ = lock.compare_exchange(holder, 0, Relaxed, Relaxed);
             }
             crate::system::waking::yield_now();

@@ -1,7 +1,7 @@
 //! `errno`, and how results become what C callers expect.
 use libc::c_int;
 
-/// What calls inside the library return: a value, or a Linux error number.
+/// Result of calls inside the library: a value, or a Linux error number.
 pub(crate) type Result<T> = std::result::Result<T, c_int>;
 
 /// This thread's `errno`.

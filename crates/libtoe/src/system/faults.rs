@@ -156,7 +156,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut siginfo_t, context: *mut 
             if asked.flags.load(Relaxed) & libc::SA_RESETHAND != 0 {
                 asked.handler.store(libc::SIG_DFL, Relaxed);
             }
-            // SAFETY: the program says that this is its handler; one without SA_SIGINFO does not look at the other two.
+            // SAFETY: the program registered this handler; one without SA_SIGINFO does not read the other two.
             unsafe { std::mem::transmute::<usize, Handler>(own)(signal, info, context) }
         }
     }

@@ -1,4 +1,4 @@
-//! Descriptors of the library's own: they stand where a program does not look for its own.
+//! Descriptors of the library's own: their numbers are where a program does not expect its own.
 use crate::system::errno::{self, Result};
 use crate::system::real;
 use crate::table::{self, Entry};

@@ -10,7 +10,7 @@ const F_SETOWN_EX: c_int = 15;
 const F_GETOWN_EX: c_int = 16;
 const OF_THREAD: c_int = 0;
 const OF_PROCESS: c_int = 1;
-/// What old Linux says in `si_code` of a signal for events: one that a process may send.
+/// What old Linux has in `si_code` of a signal for events: one that a process may send.
 const SI_SIGIO: c_int = -5;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
@@ -68,7 +68,7 @@ struct EventInfo {
 
 const _: () = assert!(size_of::<EventInfo>() == size_of::<siginfo_t>());
 
-/// Sends `SIGIO` for events on a descriptor, or what `F_SETSIG` says, which tells the descriptor and the events.
+/// Sends `SIGIO` for events on a descriptor, or the signal of `F_SETSIG`, which has the descriptor and the events.
 pub(crate) fn signal_events(fd: RawFd, events: u32) {
     // SAFETY: a plain call.
     let chosen = unsafe { real::fcntl(fd, F_GETSIG, 0) };
@@ -95,7 +95,7 @@ pub(crate) fn signal_events(fd: RawFd, events: u32) {
 const PRIVATE_EXPEDITED: usize = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
 
-/// To be called with the library's lock, after signals were sent: a thread of this process whose signal it is has it
+/// To be called with the library's lock, after signals were sent. A thread of this process whose signal it is has it
 /// before it can take the lock. Its handler then finds the lock free, or another thread's. For the barrier interrupts
 /// every processor that runs a thread of the process, and who was interrupted takes signals before it goes on.
 pub(crate) fn settle() {

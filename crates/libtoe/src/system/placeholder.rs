@@ -1,9 +1,9 @@
 //! The kernel sockets behind descriptors.
 //!
-//! A connection of OpenTOE needs a descriptor, and to be a socket to those who look; the kernel socket itself stays
+//! A connection of OpenTOE needs a descriptor, and to be a socket to all who inspect it; the kernel socket itself stays
 //! idle. To make and destroy one costs more than the rest of a short connection does. So descriptors start as
 //! duplicates of one idle kernel socket of the process, the stand-in. A socket gets one of its own when something is
-//! asked of the kernel that must not reach the others: an option, a name, to listen, to fall back.
+//! asked of the kernel that must not reach the others. That is an option, a name, to listen, to fall back.
 use crate::system::errno::{self, Result};
 use crate::system::own_fd::OwnFd;
 use crate::system::real;

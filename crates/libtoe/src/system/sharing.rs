@@ -12,13 +12,13 @@ pub(crate) fn begins() {
     PARENT.set(std::process::id());
 }
 
-/// Whether it is the child that runs.
+/// True in the child.
 pub(crate) fn is_child() -> bool {
     let parent = PARENT.get();
     parent != 0 && parent != std::process::id()
 }
 
-/// Whether this thread made one, which has ended or runs its program: said once.
+/// True once where this thread made one, which has ended or runs its program.
 pub(crate) fn is_over() -> bool {
     PARENT.get() != 0 && !is_child() && PARENT.replace(0) != 0
 }

@@ -2,7 +2,8 @@
 //!
 //! All sleep sets of a process watch the one bell of its context, and a ring ends the sleep of one thread
 //! (`EPOLLEXCLUSIVE`). It takes in what came, and wakes those whom it concerns. Of several with sleepers the kernel
-//! takes the one that has watched the bell for longest. Who was woken for others' news steps back behind all of them.
+//! takes the one that has watched the bell for longest. A thread that was woken for others' completions steps back
+//! behind all of them.
 use crate::system::errno::{self, Result};
 use crate::system::own_fd::OwnFd;
 use crate::system::real;
@@ -15,12 +16,12 @@ const RINGS: u32 = (libc::EPOLLIN | libc::EPOLLET) as u32;
 const ENDED: u32 = (libc::EPOLLHUP | libc::EPOLLET) as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// What wakes a process for news from the daemon, of its present context.
+/// Bells that wake a process for the daemon's completions, of its present context.
 #[derive(Clone, Copy)]
 pub(crate) struct Bells {
     /// The context's number, from 1.
     pub context: u32,
-    /// Rings for news.
+    /// Rings for completions.
     pub bell: RawFd,
     /// Comes to its end with the daemon.
     pub daemon: RawFd,
@@ -43,7 +44,7 @@ pub(crate) const BELL: u64 = 1;
 pub(crate) const DAEMON: u64 = 2;
 /// Another thread has something for whoever sleeps here.
 pub(crate) const KICK: u64 = 3;
-/// How many there are.
+/// Number of reasons.
 pub(crate) const REASONS: usize = 4;
 
 impl SleepSet {

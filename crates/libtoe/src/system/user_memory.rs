@@ -42,7 +42,7 @@ macro_rules! may_fault {
     };
 }
 
-/// The same of copies by registers: [`faulted`] says it.
+/// The same of copies by registers: [`faulted`] reports it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! copies {
     ($lines:tt $at:tt $($operands:tt)*) => {
@@ -130,7 +130,7 @@ unsafe fn small_in(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(not(target_arch = "x86_64"))]
 use small_in as small_out;
 
-/// Copies from the program's memory, under the library's lock. Where not all of it can be read, [`faulted`] says so,
+/// Copies from the program's memory, under the library's lock. Where not all of it can be read, [`faulted`] reports it,
 /// and `to` may be written in part.
 ///
 /// # Safety
@@ -203,7 +203,7 @@ fn each_page<T>(at: *const T, len: usize, mut touch: impl FnMut(*mut u8) -> usiz
     len
 }
 
-/// Whether `len` bytes can be read.
+/// True where `len` bytes can be read.
 #[inline(always)]
 pub(crate) fn can_read<T>(at: *const T, len: usize) -> bool {
     len == 0 || each_page(at, len, load) != 0
@@ -285,7 +285,7 @@ pub(crate) fn list_of(message: *const libc::msghdr) -> (*const libc::iovec, usiz
     }
 }
 
-/// A buffer of a list, under the library's lock; without bytes where it cannot be read, which [`faulted`] says.
+/// A buffer of a list, under the library's lock; without bytes where it cannot be read, which [`faulted`] reports.
 #[inline(always)]
 pub(crate) fn piece_at(place: *const libc::iovec) -> libc::iovec {
     #[cfg(target_arch = "x86_64")]
@@ -380,7 +380,7 @@ pub(crate) unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) -> Result<()> {
     all(copy_bytes(bytes.as_ptr(), at, bytes.len()))
 }
 
-/// Writes an event of `epoll_wait`, under the library's lock; [`faulted`] says where that could not be done.
+/// Writes an event of `epoll_wait`, under the library's lock; [`faulted`] reports where that could not be done.
 ///
 /// # Safety
 /// The program gave this address for it.

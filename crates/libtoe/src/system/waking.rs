@@ -45,8 +45,8 @@ mod hooks {
 pub(crate) enum Point {
     /// Before the library's lock is taken: any other thread may be first.
     Lock,
-    /// With the lock held, before a look at what the daemon has said: it may say something now.
-    Look,
+    /// With the lock held, before a poll of the daemon's rings: the daemon may run now.
+    Poll,
 }
 
 /// Another order of things could show here.
@@ -61,8 +61,8 @@ pub(crate) fn now() -> Instant {
     hooks::now().unwrap_or_else(Instant::now)
 }
 
-/// Sleeps until one of the descriptors is ready, `timeout` is over (null: never), or a signal that `mask` leaves open
-/// (null: the thread's own mask) came; as `ppoll`.
+/// Sleeps as `ppoll`: until a descriptor is ready, `timeout` is over (null: never), or an unblocked signal came. `mask`
+/// is the signal mask (null: the thread's own).
 pub(crate) fn sleep_on(fds: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> c_long {
     let time = timeout.map(|time| Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
     // SAFETY: valid descriptors and mask, no timeout.

@@ -3,10 +3,10 @@ use crate::system::real;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What was said already, a bit for each topic.
-static SAID: AtomicU32 = AtomicU32::new(0);
+/// What was printed already, a bit for each topic.
+static PRINTED: AtomicU32 = AtomicU32::new(0);
 
-/// What a sentence is about.
+/// Topic of a warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// A socket was to be passed to a process that does not run on OpenTOE.
@@ -52,7 +52,7 @@ impl Topic {
 #[cold]
 pub(crate) fn once(topic: Topic) {
     let bit = 1 << topic as u32;
-    if SAID.fetch_or(bit, Relaxed) & bit != 0 {
+    if PRINTED.fetch_or(bit, Relaxed) & bit != 0 {
         return;
     }
     line(topic.sentence());

@@ -3,15 +3,15 @@
 //! Any thread that calls the library takes in what came for all of them, and wakes those that sleep. So a thread that
 //! sleeps beside a busy one is woken for nothing, as a thread in `accept` beside those that serve. The daemon makes a
 //! system call for each batch of completions. The thread wakes, finds them taken in, and sleeps again. After some such
-//! wakings it sleeps without being announced, for short times, as long as others do take news in.
+//! wakings it sleeps without being announced, for short times, as long as others do take completions in.
 use std::time::Duration;
 
-/// Wakings in vain, one right after the other, before others are left to look.
+/// Wakings in vain, one right after the other, before a thread becomes a follower.
 const IN_VAIN: u32 = 4;
-/// The longest sleep without being announced: what news wait for where who looked begins to compute instead.
+/// The longest sleep without being announced: how long completions wait where the leader begins to compute instead.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// What a thread's sleeps came to, in one wait.
+/// History of a thread's sleeps, in one wait.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     in_vain: u32,
@@ -26,14 +26,14 @@ pub(crate) struct End {
     pub rung: bool,
     /// After so long.
     pub slept: Duration,
-    /// Other threads took news in meanwhile.
+    /// Other threads took completions in meanwhile.
     pub others: bool,
-    /// The news that this thread took in woke others.
+    /// The completions that this thread took in woke others.
     pub woke: bool,
 }
 
 impl Follower {
-    /// How long to sleep without being announced; nothing where the thread must be notified of news.
+    /// How long to sleep without being announced; nothing where the thread must be notified.
     pub(crate) fn leaves_it(&self) -> Option<Duration> {
         (self.in_vain >= IN_VAIN).then_some(SHORT)
     }
@@ -48,7 +48,7 @@ impl Follower {
         self.for_others = end.rung;
     }
 
-    /// The bell should wake others first: said once for each sleep that it ended for others.
+    /// The bell should wake others first: reported once for each sleep that it ended for others.
     pub(crate) fn steps_back(&mut self) -> bool {
         std::mem::take(&mut self.for_others)
     }
@@ -67,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_to_look_only_while_they_do() {
+    fn others_lead_only_while_they_poll() {
         assert!(!after(&[VAIN; 3]));
         assert!(after(&[VAIN; 4]));
         let short = End { rung: false, slept: SHORT, ..VAIN };
-        assert!(after(&[VAIN, VAIN, VAIN, VAIN, short, short]), "they go on looking");
-        assert!(!after(&[VAIN, VAIN, VAIN, VAIN, short, End { others: false, ..short }]), "nobody looks any more");
+        assert!(after(&[VAIN, VAIN, VAIN, VAIN, short, short]), "they go on polling");
+        assert!(!after(&[VAIN, VAIN, VAIN, VAIN, short, End { others: false, ..short }]), "nobody polls any more");
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_of_use_or_wakes_seldom_is_told() {
+    fn a_useful_or_seldom_woken_thread_is_notified() {
         let seldom = End { slept: Duration::from_secs(1), ..VAIN };
         for other in [seldom, End { woke: true, ..VAIN }, End { rung: false, ..VAIN }] {
             assert!(!after(&[other; 8]), "{other:?}");

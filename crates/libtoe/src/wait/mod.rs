@@ -1,7 +1,7 @@
-//! Waiting: take in what came, look, yield for a while, then sleep.
+//! Waiting: take completions in, check, yield for a while, then sleep.
 //!
-//! All calls wait in the same way: [`rounds`] of looks, yields ([`spin`]) and sleeps ([`sleep`]). Those that wait
-//! for sockets or sets claim them before they sleep ([`crate::calls::waiting`]).
+//! All calls wait in the same way: [`rounds`] of checks, yields ([`spin`]) and sleeps ([`sleep`]). Those that wait for
+//! sockets or sets claim them before they sleep ([`crate::calls::waiting`]).
 pub(crate) mod follower;
 pub(crate) mod rounds;
 pub(crate) mod signals;

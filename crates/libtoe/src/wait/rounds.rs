@@ -1,6 +1,6 @@
-//! The rounds of a wait: take in what came, look, yield for a while, then sleep.
+//! The rounds of a wait: take completions in, check, yield for a while, then sleep.
 use super::sleep::{Sleeper, Woken, sleep};
-use super::spin::{SpinTime, yield_until_news};
+use super::spin::{SpinTime, yield_until_completions};
 use super::target::{Target, WaitOptions};
 use super::time::is_over;
 use crate::lock::Guard;
@@ -12,15 +12,15 @@ use crate::wait::follower::End;
 use crate::wait::signals::BlockedSignals;
 use libc::{pollfd, timespec};
 
-/// A wait with what it looks for.
+/// A wait with its condition.
 pub(crate) struct Rounds<'a, P, L> {
-    /// How to wait.
+    /// Options of the wait.
     pub wait: WaitOptions<'a>,
-    /// What is done before each sleep.
+    /// Step before each sleep.
     pub prepare: P,
-    /// Looks for what is waited for, with the lock held and after everything that the daemon said was taken in. Gets
-    /// the kernel's descriptors, with `revents` filled in where it is time to look at them, too: not right before a
-    /// sleep, which they end by themselves.
+    /// Checks the condition, with the lock held and after all completions were taken in. Gets the kernel's descriptors,
+    /// with `revents` filled in where it is time to poll them, too. It is not right before a sleep, which they end by
+    /// themselves.
     pub poll: L,
 }
 
@@ -37,7 +37,7 @@ where
         }
     }
 
-    /// The same where the caller has looked already.
+    /// The same where the caller has checked already.
     pub(crate) fn go_on(mut self, lib: &mut Guard) -> Result<T> {
         if is_over(self.wait.deadline) {
             return Err(libc::ETIMEDOUT);
@@ -46,7 +46,7 @@ where
         let (spin, mut sleeper) = (self.spin(lib), None::<Sleeper>);
         loop {
             let found = if sleeper.is_none() && spin.lasts() {
-                match yield_until_news(lib, &spin, self.wait.deadline) {
+                match yield_until_completions(lib, &spin, self.wait.deadline) {
                     true => self.poll_ours(lib),
                     false => self.poll_all(lib),
                 }
@@ -85,7 +85,7 @@ where
         (self.poll)(lib, Some(kernel))
     }
 
-    /// One sleep, and a look after it. `EINTR` where a handler ran that ends the call.
+    /// One sleep, and a check after it. `EINTR` where a handler ran that ends the call.
     fn sleep(&mut self, lib: &mut Guard, sleeper: &mut Sleeper, blocked: &BlockedSignals) -> Result<Option<T>> {
         (self.prepare)(lib, self.wait.targets)?;
         let (interrupted, end) = match sleep(lib, &mut self.wait, sleeper, blocked, &mut self.poll)? {

@@ -1,9 +1,9 @@
 //! Signals during a wait.
 //!
 //! The signals that have a handler are blocked from the moment a call finds nothing at once until it returns. Inside
-//! the one system call that sleeps, they are not. So no handler can run unseen between the last look and the sleep, and
-//! an interrupted call says `EINTR` exactly when a handler ran. That includes the time for which a call yields before
-//! it sleeps. A program may rely on a signal ending the wait that it began just before (`alarm`, then `poll`).
+//! the one system call that sleeps, they are not. So no handler can run unseen between the last check and the sleep,
+//! and an interrupted call returns `EINTR` exactly when a handler ran. That includes the time for which a call yields
+//! before it sleeps. A program may rely on a signal ending the wait that it began just before (`alarm`, then `poll`).
 //!
 //! Others are not blocked: a signal that is ignored is forgotten at once then, as without this library. Blocked, it
 //! would wait, and end a sleep of `epoll_pwait` in which no handler ran (`SIGCHLD`, where a program has no handler).
@@ -56,13 +56,13 @@ fn handled() -> u64 {
 /// Asks the kernel where something is not known.
 pub(crate) fn learn() {
     if UNKNOWN.load(Relaxed) != 0 {
-        look_up();
+        read_masks();
     }
 }
 
-/// Asks the kernel about the signals that are not known. Whoever changes one meanwhile says so again.
+/// Asks the kernel about the signals that are not known. A change meanwhile marks its signal again.
 #[cold]
-fn look_up() {
+fn read_masks() {
     let errno = errno::get();
     let asked = UNKNOWN.swap(0, Relaxed);
     let (mut handled, mut ending, mut once) = (0, 0, 0);

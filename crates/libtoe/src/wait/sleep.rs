@@ -1,7 +1,7 @@
 //! One sleep of a thread that waits.
 //!
-//! It announces itself on the bell, looks a last time, says on its targets whom to wake, and sleeps. What the daemon
-//! says after the announcement rings the bell; the lock is held from the look on, so what other threads do comes after.
+//! It announces itself on the bell, checks a last time, registers on its targets, and sleeps. What the daemon adds
+//! after the announcement rings the bell; the lock is held from the check on, so what other threads do comes after.
 use super::target::{Target, WaitOptions};
 use super::time::{milliseconds, until_deadline};
 use crate::lock::Guard;
@@ -24,7 +24,7 @@ const NOBODY: RawFd = -1;
 /// Longest sleep while a bump waits for room in the ring.
 const PENDING_NAP: Duration = Duration::from_millis(1);
 
-/// What a wait remembers from one sleep to the next.
+/// State of a wait between its sleeps.
 #[derive(Default)]
 pub(super) struct Sleeper {
     naps: Naps,
@@ -48,9 +48,9 @@ impl Naps {
     }
 }
 
-/// What came of a sleep.
+/// Result of a sleep.
 pub(super) enum Woken<T> {
-    /// The last look before it found this: there was none.
+    /// The last check before it found this: there was none.
     Found(T),
     /// It is over.
     Slept {
@@ -61,7 +61,7 @@ pub(super) enum Woken<T> {
     },
 }
 
-/// Sleeps until something may have happened, unless the last look finds something.
+/// Sleeps until something may have happened, unless the last check finds something.
 pub(super) fn sleep<T>(
     lib: &mut Guard,
     wait: &mut WaitOptions<'_>,
@@ -132,7 +132,7 @@ impl SleepTarget {
         if waking::is_confined() {
             return Ok(thread::single().map_or(SleepTarget::Each, SleepTarget::Single));
         }
-        let sleep_set = if wait.sleeps_in_turn() { thread::sleep_set(bells, follower.steps_back()) } else { None };
+        let sleep_set = if wait.may_use_sleep_set() { thread::sleep_set(bells, follower.steps_back()) } else { None };
         Ok(sleep_set.map_or(SleepTarget::Each, SleepTarget::SleepSet))
     }
 }
@@ -142,7 +142,7 @@ impl SleepTarget {
 struct Slept {
     /// A signal handler ran.
     interrupted: bool,
-    /// The daemon has said something.
+    /// The daemon has added completions or replies.
     bell: bool,
     /// The daemon is gone.
     daemon: bool,
@@ -244,7 +244,7 @@ fn sleep_in_set(sleep_set: RawFd, timeout: Option<timespec>, blocked: &BlockedSi
     Ok(Slept { interrupted, bell: has(BELL), daemon: has(DAEMON), kick: has(KICK) })
 }
 
-/// Whoever takes in news of a target wakes this thread from now on.
+/// A thread that takes in completions of a target wakes this one from now on.
 fn enlist(lib: &mut Lib, targets: &[Target], me: RawFd) {
     if targets.is_empty() {
         lib.askers.push(me);
@@ -272,20 +272,20 @@ fn dismiss(lib: &mut Lib, targets: &[Target], me: RawFd) {
 }
 
 /// How long a thread may sleep at most without losing something that no bell announces; `shared` where another process
-/// may take the news.
+/// may take the completions.
 fn longest_nap(lib: &mut Lib, targets: &[Target], shared: Duration) -> Option<Duration> {
     if let Link::Lost(lost, _) = &lib.link {
         return lost.nap();
     }
     let rest = lib.reclaim_some();
-    if lib.context().is_some_and(|context| context.owes()) {
+    if lib.context().is_some_and(|context| context.has_pending_bumps()) {
         return Some(PENDING_NAP);
     }
     let shared = targets.iter().any(|target| is_shared(lib, *target)).then_some(shared);
     [rest, shared].into_iter().flatten().min()
 }
 
-/// Whether another process may take news of the target.
+/// Whether another process may take completions of the target.
 fn is_shared(lib: &mut Lib, target: Target) -> bool {
     match target {
         Target::Socket(key) => lib.socket(key).is_some_and(|socket| socket.is_shared()),

@@ -1,8 +1,7 @@
-//! Yielding before sleeping.
+//! Spin phase of a wait: yields before the sleep.
 //!
-//! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than one. So
-//! a waiting thread yields first and sleeps late. While it yields it only looks at the rings' positions, without the
-//! lock.
+//! A wake-up of a thread on another core costs some 20 us, one to a thread that yields less than one. So a waiting
+//! thread yields first and sleeps late. While it yields it only polls the rings' positions, without the lock.
 use super::time::is_over;
 use crate::lock::{self, Guard};
 use crate::system::waking::{self, yield_now};
@@ -12,25 +11,25 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Looks at the rings' positions after each yield. The daemon's next completion comes within a microsecond, and who
-/// yields at once gets its turn back after two switches. Not before the first: whoever is to answer may be on this
-/// core.
+/// Polls of the rings' positions after each yield. The daemon's next completion comes within a microsecond, and a
+/// thread that yields at once runs again after two switches. Not before the first: the thread that is to answer may be
+/// on this core.
 const SPINS: u32 = 24;
-/// So many times a thread yields until it takes the lock and looks at everything again. Other threads of the process
-/// make sockets ready too, and the kernel has descriptors of its own; these are slower anyway.
-const TURNS: u32 = 8;
+/// So many times a thread yields until it takes the lock and checks everything again. Other threads of the process make
+/// sockets ready too, and the kernel has descriptors of its own; these are slower anyway.
+const YIELDS: u32 = 8;
 /// How long a thread yields before it sleeps.
 const YIELD_TIME: Duration = Duration::from_micros(60);
 /// And so many times at least where [`MANY`] threads of the process do. Each yield takes longer then, as all others
-/// have their turns, and to sleep and be woken costs more.
+/// run, and to sleep and be woken costs more.
 const LEAST_YIELDS: u32 = 16;
 const MANY: u32 = 8;
 /// How many threads of a process that has several yield now.
 static YIELDING: AtomicU32 = AtomicU32::new(0);
-/// Whether others want the cores that this process waits on.
+/// Whether others are ready on the cores that this process waits on.
 static CONTENTION: Contention = Contention::new();
 
-/// How long a thread yields before it sleeps, in one wait: not at all where others want the core.
+/// How long a thread yields before it sleeps, in one wait: not at all where others are ready on the core.
 pub(super) struct SpinTime {
     since: Option<Instant>,
     /// It is counted among those that yield.
@@ -80,19 +79,19 @@ impl Drop for SpinTime {
     }
 }
 
-/// Lets others run, without the lock, until the daemon has said something, a few times; reports whether it has.
-pub(super) fn yield_until_news(lib: &mut Guard, spin: &SpinTime, deadline: Option<Instant>) -> bool {
-    // What is owed to the ring is tried again with each look.
-    let news = lib.context().filter(|context| !context.owes()).map(|context| context.end.news());
-    let Some(news) = news else {
+/// Lets others run, without the lock, until the daemon has added something, a few times; reports whether it has.
+pub(super) fn yield_until_completions(lib: &mut Guard, spin: &SpinTime, deadline: Option<Instant>) -> bool {
+    // Pending bumps are tried again with each check.
+    let rings = lib.context().filter(|context| !context.has_pending_bumps()).map(|context| context.end.news());
+    let Some(rings) = rings else {
         lib.unlocked(|| spin.yields());
         return false;
     };
     lib.unlocked(|| {
-        for _ in 0..TURNS {
+        for _ in 0..YIELDS {
             spin.yields();
             for _ in 0..SPINS {
-                if news.iter().any(|ring| ring.is_there()) {
+                if rings.iter().any(|ring| ring.is_there()) {
                     return true;
                 }
                 std::hint::spin_loop();

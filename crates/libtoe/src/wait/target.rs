@@ -6,7 +6,7 @@ use crate::wait::signals::Signals;
 use libc::{pollfd, sigset_t};
 use std::time::{Duration, Instant};
 
-/// What a thread waits for.
+/// Target of a thread's wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
     /// Something about a socket.
@@ -17,11 +17,11 @@ pub(crate) enum Target {
     Members(Key),
 }
 
-/// How to wait.
+/// Options of the wait.
 pub(crate) struct WaitOptions<'a> {
     /// `ETIMEDOUT` from then on.
     pub deadline: Option<Instant>,
-    /// Whose news end the sleep. Answers to requests always do.
+    /// Targets whose events end the sleep. Answers to requests always do.
     pub targets: &'a [Target],
     /// Descriptors of the kernel that end it as well.
     pub kernel: Vec<pollfd>,
@@ -40,14 +40,14 @@ impl WaitOptions<'_> {
         WaitOptions { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
     }
 
-    /// Other threads may look for it: who waits for sockets or sets is notified of them from whoever takes their news
-    /// in.
+    /// Other threads may poll for it: a thread that waits for sockets or sets is notified by the one that takes their
+    /// completions in.
     pub(super) fn has_others(&self) -> bool {
         !self.targets.is_empty() && !lock::is_alone()
     }
 
     /// Of the threads that sleep so, a ring of the bell need only wake one.
-    pub(super) fn sleeps_in_turn(&self) -> bool {
+    pub(super) fn may_use_sleep_set(&self) -> bool {
         let exact = self.deadline.is_some_and(|deadline| deadline < waking::now() + EXACT);
         self.has_others() && self.kernel.is_empty() && !exact
     }

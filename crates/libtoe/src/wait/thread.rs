@@ -52,7 +52,7 @@ thread_local! {
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
 }
 
-/// What wakes this thread ([`crate::system::waking::wake`]).
+/// Descriptor that wakes this thread ([`crate::system::waking::wake`]).
 pub(crate) fn wake_fd() -> Result<RawFd> {
     let found = OWN.try_with(|own| own.borrow().as_ref().map(|own| own.wake.fd())).unwrap_or(None);
     if let Some(fd) = found {
@@ -78,8 +78,8 @@ pub(crate) fn clear_wake() {
     }
 }
 
-/// What this thread sleeps on where the bell need not wake every thread; nothing where there can be no such thing.
-/// Behind all others, where the bell woke it for their news.
+/// Sleep set of this thread, where the bell need not wake every thread; nothing where there can be none. Behind all
+/// others, where the bell woke it for their completions.
 pub(crate) fn sleep_set(bells: Option<Bells>, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
@@ -97,7 +97,7 @@ pub(crate) fn sleep_set(bells: Option<Bells>, step_back: bool) -> Option<RawFd> 
     OWN.try_with(made).unwrap_or(None)
 }
 
-/// Before this thread makes a child that shares its memory, and waits for the daemon when it runs its program: makes
+/// Before this thread makes a child that shares its memory, which waits for the daemon when it runs its program. Makes
 /// what the child will sleep on. One of the parent's threads may take the answer in, and could not wake the child by
 /// descriptors that the child made: it lacks them. Where there is no room for any, the child's sockets stay behind.
 pub(crate) fn prepare_for_child(bells: Option<Bells>) {

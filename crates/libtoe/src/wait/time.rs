@@ -3,7 +3,7 @@ use crate::system::waking;
 use libc::{c_int, timespec};
 use std::time::{Duration, Instant};
 
-/// Whether a deadline has passed.
+/// True where a deadline has passed.
 pub(super) fn is_over(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| waking::now() >= deadline)
 }

@@ -69,7 +69,7 @@ impl End {
 
     /// The application has come so far, or another one that shares the connection further already.
     pub(super) fn advance(&mut self, tx_head: u32, rx_head: u32) {
-        let further = |now: u32, told: u32| if told.wrapping_sub(now) as i32 > 0 { told } else { now };
+        let further = |now: u32, reported: u32| if reported.wrapping_sub(now) as i32 > 0 { reported } else { now };
         (self.tx_head, self.rx_head) = (further(self.tx_head, tx_head), further(self.rx_head, rx_head));
     }
 
@@ -85,7 +85,7 @@ impl End {
     }
 }
 
-/// Copies what there is room for; says whether anything moved.
+/// Copies what there is room for; returns whether anything moved.
 fn carry(from: &mut End, to: &mut End) -> bool {
     let unsent = from.tx_head.wrapping_sub(from.tx_sent);
     // What comes for a closed end is thrown away.

@@ -45,7 +45,7 @@ pub(crate) struct LoopHost {
     shown: Arc<Mutex<Shown>>,
 }
 
-/// What the host shows of itself after each of its turns.
+/// What the host shows of itself after each of its rounds.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Shown {
     pub leftovers: Leftovers,
@@ -76,7 +76,7 @@ impl LoopHost {
         LoopHost::run(path, Host { late: Some(Vec::new()), ..Host::default() })
     }
 
-    /// As of its last turn.
+    /// As of its last round.
     pub(crate) fn shown(&self) -> Shown {
         *self.shown.lock().unwrap()
     }
@@ -89,7 +89,7 @@ impl LoopHost {
         let shows = Arc::clone(&shown);
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                let busy = host.turn(&listener);
+                let busy = host.round(&listener);
                 *shows.lock().unwrap() = host.shown();
                 if !busy {
                     std::thread::sleep(Duration::from_micros(50));
@@ -108,12 +108,12 @@ impl LoopHost {
 
     /// Does all that there is to do, while paused.
     pub(crate) fn step(&mut self) {
-        while self.paused.as_mut().is_some_and(|(host, listener)| host.turn(listener)) {}
+        while self.paused.as_mut().is_some_and(|(host, listener)| host.round(listener)) {}
     }
 
-    /// One round, while paused; says whether there was something to do.
-    pub(crate) fn turn(&mut self) -> bool {
-        self.paused.as_mut().is_some_and(|(host, listener)| host.turn(listener))
+    /// One round, while paused; returns whether there was something to do.
+    pub(crate) fn round(&mut self) -> bool {
+        self.paused.as_mut().is_some_and(|(host, listener)| host.round(listener))
     }
 
     /// What there is, while paused.
@@ -192,7 +192,7 @@ struct Host {
     apps: BTreeMap<u32, App>,
     bindings: BTreeMap<u32, Binding>,
     connections: Vec<Connection>,
-    /// What a token stands for: the bindings and connection ends that the parent had.
+    /// What a token is for: the bindings and connection ends that the parent had.
     tokens: BTreeMap<u64, BTreeSet<u32>>,
     claims: u32,
     last: u32,
@@ -216,8 +216,8 @@ impl Host {
         Leftovers { contexts: self.apps.len(), connections: self.connections.len(), bindings: self.bindings.len() }
     }
 
-    /// One round over everything; says whether there was something to do.
-    fn turn(&mut self, listener: &OwnedFd) -> bool {
+    /// One round over everything; returns whether there was something to do.
+    fn round(&mut self, listener: &OwnedFd) -> bool {
         let mut busy = false;
         if is_readable(listener) {
             let socket = handover::accept(listener.as_fd()).unwrap();

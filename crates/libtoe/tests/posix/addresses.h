@@ -1,4 +1,4 @@
-/* Cases about addresses that are bad: calls say EFAULT, and nothing has happened. */
+/* Cases about addresses that are bad: calls return EFAULT, and nothing has happened. */
 #ifndef POSIX_ADDRESSES_H
 #define POSIX_ADDRESSES_H
 
@@ -18,7 +18,7 @@ static char *bad_page(int kind) {
     return at + page;
 }
 
-/* A socket is for IPv6 alone where it says so, or is bound to one address of IPv6; that is settled with its port. */
+/* A socket is for IPv6 alone where it is set so, or is bound to one address of IPv6; that is settled with its port. */
 static void for_one_family(void) {
 #ifdef V6
     int on = 1, off = 0, value = -1, e[2];
@@ -166,7 +166,7 @@ static void names_at(int e[2], char *bad) {
     close(fresh);
 }
 
-/* A connection whose peer's name cannot be told is closed, and the next one is fine. */
+/* A connection whose peer's name cannot be returned is closed, and the next one is fine. */
 static void accepts_at(char *bad) {
     Address name;
     socklen_t len = sizeof name;
@@ -251,7 +251,7 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
     siglongjmp(out_of_fault, 1);
 }
 
-/* The program's own faults are its own business: its handlers run, once where it wants that, and it may die of them. */
+/* The program's own faults are its own business: its handlers run, once where it asks so, and it may die of them. */
 static void own_handlers(void) {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_RESETHAND}, seen;
     int e[2], status;

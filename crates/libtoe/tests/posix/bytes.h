@@ -138,8 +138,8 @@ static void reset(void) {
     close(e[1]);
 }
 
-/* A reset shows in each call that tells of it, without another one before. CPython's check for data before a TLS handshake
- * rests on getpeername (CVE-2023-40217). */
+/* A reset shows in each call that reports it, without another one before. CPython's check for data before a TLS
+ * handshake rests on getpeername (CVE-2023-40217). */
 static void reset_alone(void) {
     struct linger now = {1, 0};
     for (int way = 0; way < 2; way++) {
@@ -152,7 +152,7 @@ static void reset_alone(void) {
         CHECK(getpeername(e[1], (struct sockaddr *)&peer, &len) == 0);
         close(e[0]);
         int seen = 0;
-        for (int turn = 0; turn < 1000 && !seen; turn++) {
+        for (int round = 0; round < 1000 && !seen; round++) {
             usleep(1000);
             len = way ? sizeof error : sizeof peer;
             if (way) seen = getsockopt(e[1], SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNRESET;
@@ -333,7 +333,7 @@ static void send_buffer(void) {
 }
 
 /* A write that may not block is taken at once although it is larger than the buffer; with bytes under way before it,
-   and again and again, so that it goes around the ring. GROWS says that the host has a ring for it. A program that has
+   and again and again, so that it goes around the ring. GROWS: the host has a ring for it. A program that has
    set SO_SNDBUF has what it asked for. */
 static void large_writes(void) {
     enum { ALL = 300 << 10, ROUNDS = 12 };

@@ -275,7 +275,7 @@ static void signals(void) {
 }
 
 /* A signal that comes soon after a wait began ends it. Which comes first is up to the machine: where the handler
- * ran before the call, the wait is as long as it was told, and a few of these are nobody's fault. */
+ * ran before the call, the wait is as long as asked for, and a few of these are nobody's fault. */
 static void signal_at_once(void) {
     int e[2], set = epoll_create1(0), missed = 0;
     struct epoll_event event;
@@ -300,9 +300,9 @@ static void ignored_signals(void) {
     int e[2];
     char c;
     pair(e);
-    struct timeval patience = {.tv_sec = 3};
+    struct timeval time_limit = {.tv_sec = 3};
     CHECK(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
-    CHECK(setsockopt(e[1], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(setsockopt(e[1], SOL_SOCKET, SO_RCVTIMEO, &time_limit, sizeof time_limit) == 0);
     pid_t parent = getpid(), noisy = fork();
     CHECK(noisy >= 0);
     if (noisy == 0) {

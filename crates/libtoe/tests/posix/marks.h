@@ -1,4 +1,4 @@
-/* Cases about SO_RCVLOWAT and TCP_NOTSENT_LOWAT: from how many bytes on a program is told. */
+/* Cases about SO_RCVLOWAT and TCP_NOTSENT_LOWAT: from how many bytes on a program is notified. */
 #ifndef POSIX_MARKS_H
 #define POSIX_MARKS_H
 
@@ -23,7 +23,7 @@ static int mark_of(int fd) {
 
 static void set_mark(int fd, int mark) { CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) == 0); }
 
-/* What poll, select and a set say at once. */
+/* What poll, select and a set return at once. */
 static int readable(int fd, int set) {
     struct pollfd one = {fd, POLLIN, 0};
     struct epoll_event event;
@@ -61,12 +61,12 @@ static void receive_mark(void) {
     CHECK(readable(e[1], set) && epoll_wait(edges, &event, 1, 60000) == 1 && event.data.u64 == 2);
     /* With a part taken, there is too little again. */
     CHECK(read(e[1], buffer, 4) == 4 && !readable(e[1], set) && epoll_wait(edges, &event, 1, 0) == 0);
-    /* A lower mark is news. */
+    /* A lower mark is an event. */
     set_mark(e[1], 6);
     CHECK(readable(e[1], set) && epoll_wait(edges, &event, 1, 0) == 1);
     set_mark(e[1], 1000000);
     CHECK(!readable(e[1], set));
-    /* The end is always told, and so is an error. */
+    /* The end is always reported, and so is an error. */
     CHECK(shutdown(e[0], SHUT_WR) == 0 && epoll_wait(set, &event, 1, 60000) == 1 && event.events == EPOLLIN);
     CHECK(recv(e[1], buffer, 100, 0) == 6 && recv(e[1], buffer, 100, 0) == 0 && readable(e[1], set));
     unpair(e);

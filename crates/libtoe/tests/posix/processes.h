@@ -75,7 +75,7 @@ static void forked(void) {
     close(e[0]), close(fd);
 }
 
-/* A process that ends with bytes unread resets the connection, as close does: its peer must not believe that they were
+/* A process that ends with bytes unread resets the connection, as close does: its peer must not conclude that they were
  * taken (RFC 2525 section 2.17). */
 static void ends_with_bytes_unread(void) {
     for (int unread = 0; unread < 2; unread++) {
@@ -146,12 +146,12 @@ static void waits_while_shared(void) {
     }
 }
 
-/* Two processes write to one connection at the same moment, and say nothing more: all bytes come through. */
+/* Two processes write to one connection at the same moment, and send nothing more: all bytes come through. */
 static void writes_at_once(void) {
     enum { ROUNDS = 500 };
     int e[2];
     char c;
-    /* How many bytes were read, which nobody needs the library to look at. */
+    /* How many bytes were read, for which the library need not be called. */
     atomic_int *seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(seen != MAP_FAILED);
     pair(e);
@@ -169,8 +169,8 @@ static void writes_at_once(void) {
         _exit(0);
     }
     close(e[1]);
-    struct timeval patience = {.tv_sec = 3};
-    CHECK(setsockopt(e[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    struct timeval time_limit = {.tv_sec = 3};
+    CHECK(setsockopt(e[0], SOL_SOCKET, SO_RCVTIMEO, &time_limit, sizeof time_limit) == 0);
     for (int i = 0; i < 2 * ROUNDS; i++) {
         CHECK(read(e[0], &c, 1) == 1);
         atomic_fetch_add(seen, 1);
@@ -221,7 +221,7 @@ static void executed(void) {
 static void carried_alone_by(int by_vfork) {
     int kept[2], rest[2], alive[2], status;
     char c, *arguments[] = {"cat", NULL};
-    struct timeval patience = {.tv_sec = 2};
+    struct timeval time_limit = {.tv_sec = 2};
     int l = listener(0), again = socket(FAMILY, SOCK_STREAM | SOCK_CLOEXEC, 0);
     Address address = name_of(l);
     pair(kept), pair(rest);
@@ -234,7 +234,7 @@ static void carried_alone_by(int by_vfork) {
         _exit(9);
     }
     close(alive[0]), close(l), close(rest[1]);
-    CHECK(setsockopt(rest[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(setsockopt(rest[0], SOL_SOCKET, SO_RCVTIMEO, &time_limit, sizeof time_limit) == 0);
     CHECK(read(rest[0], &c, 1) == 0);
     int tries = 0;
     while (bind(again, (void *)&address, sizeof address) < 0 && tries++ < 200) usleep(10000);
@@ -253,7 +253,7 @@ static void carried_alone_by(int by_vfork) {
 static void carried_to_none_by(int by_vfork) {
     int e[2], status;
     char c, *arguments[] = {"none", NULL};
-    struct timeval patience = {.tv_sec = 2};
+    struct timeval time_limit = {.tv_sec = 2};
     pair(e);
     CHECK(fcntl(e[1], F_SETFD, 0) == 0);
     pid_t child = by_vfork ? vfork() : fork();
@@ -264,7 +264,7 @@ static void carried_to_none_by(int by_vfork) {
     }
     CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
     close(e[1]);
-    CHECK(setsockopt(e[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(setsockopt(e[0], SOL_SOCKET, SO_RCVTIMEO, &time_limit, sizeof time_limit) == 0);
     CHECK(read(e[0], &c, 1) == 0);
     close(e[0]);
 }
@@ -348,7 +348,7 @@ static void joining(void) {
     unpair(b);
 }
 
-/* What OpenSSH's server lets the process do that reads from strangers (its sandbox-seccomp-filter.c), in short. */
+/* What OpenSSH's server lets the process do that reads from unknown peers (its sandbox-seccomp-filter.c), in short. */
 static const int let[] = {
     SYS_read, SYS_write, SYS_close, SYS_clock_gettime, SYS_gettimeofday, SYS_getpid, SYS_gettid, SYS_futex, SYS_brk,
     SYS_mmap, SYS_munmap, SYS_mremap, SYS_madvise, SYS_nanosleep, SYS_clock_nanosleep, SYS_poll, SYS_ppoll,

@@ -6,7 +6,7 @@
 
 #include <sys/select.h>
 
-/* Waits until poll says so much of the socket: first for the mark, then for what is readable. */
+/* Waits until poll returns these events of the socket: first for the mark, then for what is readable. */
 static void await_urgent(int fd) {
     struct pollfd one = {fd, POLLPRI, 0};
     CHECK(poll(&one, 1, 60000) == 1 && one.revents == POLLPRI);
@@ -179,11 +179,11 @@ static void on_event(int signal) {
     signalled++;
 }
 
-static volatile sig_atomic_t told_fd;
+static volatile sig_atomic_t signal_fd;
 
 static void on_queued(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)context;
-    told_fd = info->si_fd;
+    signal_fd = info->si_fd;
     signalled++;
 }
 
@@ -242,7 +242,7 @@ static void urgent_signal_to_child(void) {
     use_handler(SIGURG, SIG_DFL);
 }
 
-/* O_ASYNC: SIGIO for what comes, or the signal of F_SETSIG, which says for which descriptor. */
+/* O_ASYNC: SIGIO for what comes, or the signal of F_SETSIG, which carries the descriptor. */
 static void events_by_signal(void) {
     enum { SET_SIGNAL = 10 };
     int e[2], on = 1;
@@ -260,10 +260,10 @@ static void events_by_signal(void) {
     }
     queued.sa_sigaction = on_queued, queued.sa_flags = SA_SIGINFO;
     CHECK(sigaction(SIGRTMIN, &queued, NULL) == 0 && fcntl(e[1], SET_SIGNAL, SIGRTMIN) == 0);
-    signalled = 0, told_fd = -1;
+    signalled = 0, signal_fd = -1;
     CHECK(write(e[0], "x", 1) == 1);
     await_signals(1);
-    CHECK(told_fd == e[1] && recv(e[1], &byte, 1, MSG_DONTWAIT) == 1);
+    CHECK(signal_fd == e[1] && recv(e[1], &byte, 1, MSG_DONTWAIT) == 1);
     CHECK(fcntl(e[1], F_SETFL, fcntl(e[1], F_GETFL) & ~O_ASYNC) == 0);
     signalled = 0;
     CHECK(write(e[0], "x", 1) == 1 && recv(e[1], &byte, 1, 0) == 1);
@@ -272,7 +272,7 @@ static void events_by_signal(void) {
     use_handler(SIGIO, SIG_DFL);
 }
 
-/* Some engines send none (docs/POSIX.md, "Urgent data"): the call says so. On the others the cases below run. */
+/* Some engines send none (docs/POSIX.md, "Urgent data"): the call fails. On the others the cases below run. */
 static int refused(void) {
     int e[2];
     pair(e);

@@ -1,5 +1,5 @@
 //! From a checked program to a process that simulates it: SystemVerilog, Verilator, a C++ compiler. What was built once
-//! is kept in a folder of the user's own.
+//! is cached in a folder of the user's own.
 use super::prune::{mark_used, prune};
 use crate::Loaded;
 use crate::ir::Gress;
@@ -56,7 +56,7 @@ fn sources(halves: &[Design; 2]) -> Vec<(String, String)> {
     out
 }
 
-/// What the harness has to know of both halves.
+/// The sizes of both halves that the harness needs.
 fn sizes(halves: &[Design; 2]) -> String {
     let clocks = halves.iter().map(|design| design.map.latency).max().unwrap_or(0) + 1;
     let mut out = format!("#include <cstddef>\nconstexpr int MOST_CLOCKS = {clocks};\n");
@@ -167,9 +167,9 @@ fn compile(work: &Path, sources: &[(String, String)], traced: bool) -> Result<()
         let output = command.current_dir(work).stdin(Stdio::null()).output();
         let output = output.map_err(|e| format!("cannot run Verilator: {e}"))?;
         if !output.status.success() {
-            let said = [output.stdout, output.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+            let printed = [output.stdout, output.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed);
+            let lines: Vec<&str> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
             let last = lines[lines.len().saturating_sub(6)..].join("\n");
             return Err(format!("the model of {half} could not be built ({INSTALL}, where one is missing):\n{last}"));
         }

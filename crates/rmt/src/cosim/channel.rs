@@ -1,14 +1,14 @@
-//! The process that simulates both halves, and what is said to it: requests one behind the other, answers in the same
-//! order, over a socket. All numbers are little endian.
+//! The process that simulates both halves, and its protocol: requests one behind the other, answers in the same order,
+//! over a socket. All numbers are little endian.
 //!
 //! - `T`, `I` or `E` is a packet through both halves, or through one. It has u16 port, u8 queue, u64 time, u32 length,
 //!   u16 count and so many bytes. The answer: u8 half that it left, u8 flags (1: dropped, 2: past egress), u16 port, u8
-//!   queue, u32 rest, u16 port and u8 queue of copies, u8 with a bit for each copy. For each copy there is u8 session,
-//!   u16 count, and the bytes in front of it. Last come u16 count, and the headers.
+//!   queue, u32 offset of the payload, u16 port and u8 queue of copies, u8 with a bit for each copy. For each copy
+//!   there is u8 session, u16 count, and the bytes in front of it. Last come u16 count, and the headers.
 //! - `W` is an operation of the control bus that writes: u8 half, u8 target, u32 index, data. It has no answer.
 //! - `R` is one that reads: u8 half, u8 target, u32 index. The answer is the data.
 //!
-//! It says `!` when it is ready. It ends when the socket closes.
+//! It sends `!` when it is ready. It ends when the socket closes.
 use super::build::Executable;
 use crate::native::Input;
 use std::io::{self, Read, Write};
@@ -22,8 +22,8 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Operations are sent at the latest when they are so many bytes.
 const BLOCK: usize = 32 << 10;
-/// How often, every ten milliseconds, a process that was asked to end is looked at before it is killed.
-const LOOKS: u32 = 200;
+/// How often, every ten milliseconds, a process that was asked to end is checked before it is killed.
+const CHECKS: u32 = 200;
 
 /// A running simulation.
 pub(super) struct Channel {
@@ -37,7 +37,7 @@ pub(super) struct Channel {
     failure: Option<String>,
 }
 
-/// What came of a packet, before its copies and headers.
+/// Result for a packet, before its copies and headers.
 #[derive(Default)]
 pub(super) struct Answer {
     pub egress: bool,
@@ -45,7 +45,7 @@ pub(super) struct Answer {
     pub bypass: bool,
     pub port: u16,
     pub queue: u8,
-    pub rest: usize,
+    pub payload_at: usize,
     pub copy_port: u16,
     pub copy_queue: u8,
     pub copies: u8,
@@ -119,7 +119,7 @@ impl Channel {
             bypass: flags & 2 == 2,
             port: u16::from_le_bytes([p0, p1]),
             queue,
-            rest: u32::from_le_bytes([r0, r1, r2, r3]) as usize,
+            payload_at: u32::from_le_bytes([r0, r1, r2, r3]) as usize,
             copy_port: u16::from_le_bytes([c0, c1]),
             copy_queue,
             copies,
@@ -197,7 +197,7 @@ impl Drop for Channel {
     /// calls are filtered, nothing can be waited for.
     fn drop(&mut self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             match self.child.try_wait() {
                 Ok(None) => std::thread::sleep(Duration::from_millis(10)),
                 _ => return,

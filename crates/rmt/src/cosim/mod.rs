@@ -50,14 +50,14 @@ impl Model {
     /// # Errors
     /// What cannot be RTL, with its place; or what of Verilator, the compiler and the system failed.
     pub fn new(loaded: &Loaded, waveform: Option<&Path>) -> Result<Model, String> {
-        Model::kept_in(&build::cache()?, loaded, waveform)
+        Model::cached_in(&build::cache()?, loaded, waveform)
     }
 
     /// The same, with a folder for what is built, in which nobody else may write.
     ///
     /// # Errors
     /// Likewise.
-    pub fn kept_in(folder: &Path, loaded: &Loaded, waveform: Option<&Path>) -> Result<Model, String> {
+    pub fn cached_in(folder: &Path, loaded: &Loaded, waveform: Option<&Path>) -> Result<Model, String> {
         let (executable, maps) = build::build(folder, loaded, waveform)?;
         let channel = RefCell::new(Channel::start(&executable)?);
         let half = |map: Map| Half { control: Control::new(loaded.program.clone(), map.clone()), map };
@@ -86,7 +86,7 @@ impl Model {
         self.now_ns = now_ns;
     }
 
-    /// Where copies of a session go.
+    /// Sets the destination of a session's copies.
     pub fn set_session(&mut self, id: u8, session: Session) {
         self.sessions[usize::from(id)] = Some(session);
     }
@@ -217,7 +217,7 @@ impl Model {
         let Some(headers) = channel.headers() else { return (false, Output::dropped()) };
         head[..headers.len()].copy_from_slice(headers);
         let counts = [headers.len(), self.mirrored.len()];
-        let mut output = Output::new(!answer.dropped, answer.port, answer.rest, counts);
+        let mut output = Output::new(!answer.dropped, answer.port, answer.payload_at, counts);
         (output.queue, output.bypass) = (answer.queue, answer.bypass);
         (answer.egress, output)
     }

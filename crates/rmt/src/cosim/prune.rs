@@ -1,5 +1,5 @@
-//! Models that were built are kept for the next start, but not all of them for ever: each change of a program makes
-//! another one.
+//! Cache of built models: they are kept for the next start, but not all of them for ever. Each change of a program
+//! makes another one.
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -6,16 +6,16 @@ use crate::ir::{Dst, Expr, ExprKind, Ty, mask};
 use crate::{ir, ops};
 
 impl<'a> Elab<'a> {
-    /// A constant; without `want`, of any width.
-    pub(super) fn const_expr(&mut self, e: &ast::Expr, want: Option<Ty>) -> Res<u128> {
-        let value = self.expr(e, want)?;
+    /// A constant; without `expected`, of any width.
+    pub(super) fn const_expr(&mut self, e: &ast::Expr, expected: Option<Ty>) -> Res<u128> {
+        let value = self.expr(e, expected)?;
         value.constant().ok_or_else(|| Problem::error(e.pos, "a constant is expected here"))
     }
 
-    /// An expression. `want` gives constants their width; the result has that type, or it is an error.
-    pub(super) fn expr(&mut self, e: &ast::Expr, want: Option<Ty>) -> Res<Expr> {
-        let out = self.infer(e, want)?;
-        match want {
+    /// An expression. `expected` gives constants their width; the result has that type, or it is an error.
+    pub(super) fn expr(&mut self, e: &ast::Expr, expected: Option<Ty>) -> Res<Expr> {
+        let out = self.infer(e, expected)?;
+        match expected {
             Some(ty) => self.coerce(out, ty),
             None => Ok(out),
         }
@@ -45,7 +45,7 @@ impl<'a> Elab<'a> {
         }
     }
 
-    fn infer(&mut self, e: &ast::Expr, want: Option<Ty>) -> Res<Expr> {
+    fn infer(&mut self, e: &ast::Expr, expected: Option<Ty>) -> Res<Expr> {
         let pos = e.pos;
         let make = |kind, ty| Ok(Expr { kind, ty, pos });
         match &e.kind {
@@ -56,11 +56,11 @@ impl<'a> Elab<'a> {
             ast::ExprKind::Name(_) => self.name_value(e),
             ast::ExprKind::Member(of, member) => self.member_value(e, of, member),
             ast::ExprKind::Slice(of, hi, lo) => self.slice(of, hi, lo),
-            ast::ExprKind::Unary(op, a) => self.unary(*op, a, want, pos),
-            ast::ExprKind::Binary(op, a, b) => self.binary(*op, a, b, want, pos),
-            ast::ExprKind::Ternary(c, a, b) => self.ternary(c, a, b, want, pos),
+            ast::ExprKind::Unary(op, a) => self.unary(*op, a, expected, pos),
+            ast::ExprKind::Binary(op, a, b) => self.binary(*op, a, b, expected, pos),
+            ast::ExprKind::Ternary(c, a, b) => self.ternary(c, a, b, expected, pos),
             ast::ExprKind::Cast(ty, a) => self.cast(ty, a, pos),
-            ast::ExprKind::Call(call) => self.call_value(call, want, pos),
+            ast::ExprKind::Call(call) => self.call_value(call, expected, pos),
             ast::ExprKind::Index => Err(Problem::error(pos, "header stacks are not supported")),
             ast::ExprKind::Str => Err(Problem::error(pos, "a string has no place here")),
             ast::ExprKind::List(_) => Err(Problem::error(pos, "a list has no place here")),
@@ -168,7 +168,7 @@ impl<'a> Elab<'a> {
         Ok((h as u32, l as u32))
     }
 
-    /// Where an assignment goes, and its type.
+    /// Destination of an assignment, and its type.
     pub(super) fn destination(&mut self, e: &ast::Expr) -> Res<(Dst, Ty)> {
         if let ast::ExprKind::Slice(of, hi, lo) = &e.kind {
             let (dst, ty) = self.destination(of)?;
@@ -200,9 +200,9 @@ impl<'a> Elab<'a> {
         Ok(())
     }
 
-    fn unary(&mut self, op: UnOp, a: &ast::Expr, want: Option<Ty>, pos: Pos) -> Res<Expr> {
-        let want = if op == UnOp::Not { Some(Ty::Bool) } else { want };
-        let a = self.infer(a, want)?;
+    fn unary(&mut self, op: UnOp, a: &ast::Expr, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
+        let expected = if op == UnOp::Not { Some(Ty::Bool) } else { expected };
+        let a = self.infer(a, expected)?;
         match (op, a.ty) {
             (UnOp::Not, Ty::Bool) | (UnOp::BitNot, Ty::Bit(_) | Ty::Int(_)) => {}
             (UnOp::Neg, Ty::Bit(_) | Ty::Int(_) | Ty::Inf) => {}
@@ -215,11 +215,11 @@ impl<'a> Elab<'a> {
         Ok(Expr { kind: ExprKind::Unary(op, Box::new(a)), ty, pos })
     }
 
-    fn binary(&mut self, op: BinOp, a: &ast::Expr, b: &ast::Expr, want: Option<Ty>, pos: Pos) -> Res<Expr> {
+    fn binary(&mut self, op: BinOp, a: &ast::Expr, b: &ast::Expr, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
         let compares = matches!(op, BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge);
         let logical = matches!(op, BinOp::LogAnd | BinOp::LogOr);
         let shift = matches!(op, BinOp::Shl | BinOp::Shr);
-        let hint = if compares || op == BinOp::Concat { None } else { want };
+        let hint = if compares || op == BinOp::Concat { None } else { expected };
         let hint = if logical { Some(Ty::Bool) } else { hint };
         let mut x = self.infer(a, hint)?;
         let mut y = self.infer(b, if shift { None } else { hint })?;
@@ -264,10 +264,10 @@ impl<'a> Elab<'a> {
         Ok(Expr { kind: ExprKind::Binary(op, Box::new(x), Box::new(y)), ty, pos })
     }
 
-    fn ternary(&mut self, c: &ast::Expr, a: &ast::Expr, b: &ast::Expr, want: Option<Ty>, pos: Pos) -> Res<Expr> {
+    fn ternary(&mut self, c: &ast::Expr, a: &ast::Expr, b: &ast::Expr, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
         let c = self.expr(c, Some(Ty::Bool))?;
-        let mut x = self.expr(a, want)?;
-        let y = self.expr(b, want.or(if x.ty == Ty::Inf { None } else { Some(x.ty) }))?;
+        let mut x = self.expr(a, expected)?;
+        let y = self.expr(b, expected.or(if x.ty == Ty::Inf { None } else { Some(x.ty) }))?;
         if x.ty == Ty::Inf {
             x = self.coerce(x, y.ty)?;
         }
@@ -300,19 +300,21 @@ impl<'a> Elab<'a> {
         Ok(Expr { kind: ExprKind::Cast(Box::new(value)), ty, pos })
     }
 
-    /// Calls that give a value and change nothing: `isValid`, `min`, `max`, and what only some places know.
-    fn call_value(&mut self, call: &ast::Call, want: Option<Ty>, pos: Pos) -> Res<Expr> {
+    /// Calls that give a value and change nothing: `isValid`, `min`, `max`, and what only some contexts have.
+    fn call_value(&mut self, call: &ast::Call, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
         match &call.callee.kind {
-            ast::ExprKind::Name(name) if name == "min" || name == "max" => self.min_max(call, name == "min", want, pos),
-            ast::ExprKind::Member(of, method) => self.method_value(call, of, &method.text, want, pos),
+            ast::ExprKind::Name(name) if name == "min" || name == "max" => {
+                self.min_max(call, name == "min", expected, pos)
+            }
+            ast::ExprKind::Member(of, method) => self.method_value(call, of, &method.text, expected, pos),
             _ => Err(Problem::error(pos, "this call has no value")),
         }
     }
 
-    fn min_max(&mut self, call: &ast::Call, min: bool, want: Option<Ty>, pos: Pos) -> Res<Expr> {
+    fn min_max(&mut self, call: &ast::Call, min: bool, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
         let [a, b] = &call.args[..] else { return Err(Problem::error(pos, "min and max have two operands")) };
-        let mut x = self.expr(a, want)?;
-        let y = self.expr(b, want.or(if x.ty == Ty::Inf { None } else { Some(x.ty) }))?;
+        let mut x = self.expr(a, expected)?;
+        let y = self.expr(b, expected.or(if x.ty == Ty::Inf { None } else { Some(x.ty) }))?;
         if x.ty != y.ty {
             x = self.coerce(x, y.ty)?;
         }
@@ -326,16 +328,16 @@ impl<'a> Elab<'a> {
         call: &ast::Call,
         of: &ast::Expr,
         method: &str,
-        want: Option<Ty>,
+        expected: Option<Ty>,
         pos: Pos,
     ) -> Res<Expr> {
         if let ast::ExprKind::Name(name) = &of.kind {
             if name == "this" && method == "predicate" {
-                return self.predicate(call, want, pos);
+                return self.predicate(call, expected, pos);
             }
             match (self.lookup(name).cloned(), method) {
                 (Some(Binding::Object(Object::PacketIn)), "lookahead") => return self.lookahead(call, pos),
-                (Some(Binding::Object(Object::Math(unit))), "execute") => return self.math(unit, call, want, pos),
+                (Some(Binding::Object(Object::Math(unit))), "execute") => return self.math(unit, call, expected, pos),
                 (Some(Binding::Object(Object::Param(value, ty))), "read") => {
                     return Ok(Expr { kind: ExprKind::Const(value), ty, pos });
                 }
@@ -358,9 +360,9 @@ impl<'a> Elab<'a> {
         Err(Problem::error(pos, format!("`{method}` has no value here")))
     }
 
-    fn math(&mut self, unit: usize, call: &ast::Call, want: Option<Ty>, pos: Pos) -> Res<Expr> {
+    fn math(&mut self, unit: usize, call: &ast::Call, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
         let [x] = &call.args[..] else { return Err(Problem::error(pos, "a math unit has one operand")) };
-        let x = self.expr(x, want)?;
+        let x = self.expr(x, expected)?;
         let ty = x.ty;
         Ok(Expr { kind: ExprKind::Math(unit, Box::new(x)), ty, pos })
     }

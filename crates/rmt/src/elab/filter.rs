@@ -1,6 +1,6 @@
 //! Low-pass filters (`Lpf`): exponentially weighted moving averages, one for each index. A filter sits where a stateful
-//! ALU does and holds a word for each entry, so it is a register with a program of the hardware's own: the first sample
-//! is taken as it is, and each later one moves the average by an eighth of the difference.
+//! ALU does and holds a word for each entry. So it is a register with a program of the hardware's own. The first sample
+//! is taken as it is; each later one moves the average by an eighth of the difference.
 use super::scope::{Elab, Object};
 use crate::ast;
 use crate::diag::{Pos, Problem, Res};

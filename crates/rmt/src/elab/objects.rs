@@ -103,9 +103,9 @@ impl<'a> Elab<'a> {
         }
     }
 
-    fn first_const(&mut self, i: &ast::Instance, want: Option<Ty>) -> Res<u128> {
+    fn first_const(&mut self, i: &ast::Instance, expected: Option<Ty>) -> Res<u128> {
         match i.args.first() {
-            Some(e) => self.const_expr(e, want),
+            Some(e) => self.const_expr(e, expected),
             None => Err(Problem::error(i.name.pos, "an argument is missing")),
         }
     }

@@ -6,7 +6,7 @@ use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, Expr, ExprKind, ParseOp, Target, Ty};
 use std::collections::HashMap;
 
-/// Bits that can be looked at ahead of the cursor.
+/// Bits of lookahead beyond the cursor.
 const MAX_LOOKAHEAD: u32 = 256;
 
 impl<'a> Elab<'a> {
@@ -152,7 +152,7 @@ impl<'a> Elab<'a> {
                 ops.push(ParseOp::Residual(unit, dst));
                 Ok(())
             }
-            (Object::PacketIn, "length") => Err(Problem::error(pos, "the parser does not know the packet's length")),
+            (Object::PacketIn, "length") => Err(Problem::error(pos, "a parser does not have the packet's length")),
             (_, name) => Err(Problem::error(pos, format!("`{name}` is not supported in a parser"))),
         }
     }

@@ -6,7 +6,7 @@ use crate::ir::{self, FieldId, Gress, Program, Ty};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What a name means.
+/// Meaning of a name.
 #[derive(Debug, Clone)]
 pub(super) enum Binding {
     Const(u128, Ty),

@@ -147,12 +147,12 @@ impl<'a> Elab<'a> {
     }
 
     /// `this.predicate(c0, ...)`.
-    pub(super) fn predicate(&mut self, call: &ast::Call, want: Option<Ty>, pos: Pos) -> Res<Expr> {
+    pub(super) fn predicate(&mut self, call: &ast::Call, expected: Option<Ty>, pos: Pos) -> Res<Expr> {
         if call.args.len() > 4 {
             return Err(Problem::error(pos, "predicate has at most four conditions"));
         }
         let list: Res<Vec<Expr>> = call.args.iter().map(|e| self.expr(e, Some(Ty::Bool))).collect();
-        Ok(Expr { kind: ExprKind::Predicate(list?), ty: want.unwrap_or(Ty::Bit(16)), pos })
+        Ok(Expr { kind: ExprKind::Predicate(list?), ty: expected.unwrap_or(Ty::Bit(16)), pos })
     }
 
     /// `x = action.execute(index[, y, ...]);` and the same without `x`.

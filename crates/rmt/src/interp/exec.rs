@@ -6,7 +6,7 @@ use crate::ir::{ActionCall, Apply, BinOp, Destination, Dst, Expr, ExprKind, Fiel
 use crate::ops;
 use std::ops::ControlFlow;
 
-/// What an expression can see.
+/// Names in scope of an expression.
 pub(super) struct Scope<'s> {
     pub program: &'s Program,
     pub phv: &'s [u128],

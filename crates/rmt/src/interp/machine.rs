@@ -4,7 +4,7 @@ use crate::ir::Program;
 use crate::meter::Meters;
 use std::collections::BTreeMap;
 
-/// Where a mirror session's copies go.
+/// Destination of a mirror session's copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
     /// Port, unless the program sets `mirror_egress_port`.

@@ -1,5 +1,5 @@
 //! The interpreter: slow and plain, the reference for everything faster. A [`Machine`] holds a program with its
-//! registers and tables; [`Machine::ingress`] and [`Machine::egress`] are one pass each; [`Machine::process`] runs
+//! registers and tables; [`Machine::ingress`] and [`Machine::egress`] are one pass each. [`Machine::process`] runs
 //! batches through both, with an unlimited traffic manager between.
 //!
 //! Fields are zero at the start of a pass. An index beyond a register's end reads zero and writes nothing. Multicast
@@ -46,7 +46,7 @@ pub struct Sent {
     pub data: Vec<u8>,
 }
 
-/// What ingress made of a packet.
+/// Result of ingress for a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IngressOut {
     /// To the traffic manager; none was dropped.
@@ -59,7 +59,7 @@ pub struct IngressOut {
     pub resubmit: Option<Vec<u8>>,
 }
 
-/// What egress made of a packet.
+/// Result of egress for a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressOut {
     /// The frame; none was dropped.
@@ -109,7 +109,7 @@ impl Machine {
         self.now_ns = now_ns;
     }
 
-    /// Where copies of a session go.
+    /// Sets the destination of a session's copies.
     pub fn set_session(&mut self, id: u8, session: Session) {
         self.sessions.insert(id, session);
     }

@@ -19,7 +19,7 @@ fn add(a: u32, b: u32) -> u32 {
     (s & 0xffff) + (s >> 16)
 }
 
-/// What a pass left.
+/// Result of a pass.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub gress: Gress,

@@ -9,7 +9,7 @@ pub(crate) enum Group<'p> {
     Single(&'p Stmt),
 }
 
-/// What a statement reads and writes.
+/// Reads and writes of a statement.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Uses {
     pub reads: BTreeSet<FieldId>,

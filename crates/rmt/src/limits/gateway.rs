@@ -10,7 +10,7 @@ const COMPARE_BITS: u32 = 32;
 /// The widest field that can be compared with a constant for order.
 const ORDER_BITS: u32 = 8;
 
-/// What a gateway looks at.
+/// What a gateway reads.
 #[derive(Default)]
 struct Seen {
     fields: BTreeMap<FieldId, u32>,
@@ -42,7 +42,7 @@ fn condition(e: &Expr, seen: &mut Seen) -> Res<()> {
         ExprKind::Binary(op @ (BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge), a, b) => {
             compare(*op, a, b, e, seen)
         }
-        ExprKind::Field(_) | ExprKind::Cast(_) | ExprKind::Slice(..) if e.ty.width() == 1 => look(e, seen),
+        ExprKind::Field(_) | ExprKind::Cast(_) | ExprKind::Slice(..) if e.ty.width() == 1 => read(e, seen),
         _ => Err(Problem::error(e.pos, "a condition compares fields with constants or with each other")
             .help("compute in an action before, and compare the result")),
     }
@@ -62,7 +62,7 @@ fn compare(op: BinOp, a: &Expr, b: &Expr, e: &Expr, seen: &mut Seen) -> Res<()> 
     }
     for side in [a, b] {
         if side.constant().is_none() {
-            look(side, seen)?;
+            read(side, seen)?;
         }
     }
     if left.is_none() && right.is_none() {
@@ -72,7 +72,7 @@ fn compare(op: BinOp, a: &Expr, b: &Expr, e: &Expr, seen: &mut Seen) -> Res<()> 
 }
 
 /// A field, or a slice of one.
-fn look(e: &Expr, seen: &mut Seen) -> Res<()> {
+fn read(e: &Expr, seen: &mut Seen) -> Res<()> {
     match &e.kind {
         ExprKind::Field(id) => {
             seen.fields.insert(*id, e.ty.width());
@@ -84,9 +84,9 @@ fn look(e: &Expr, seen: &mut Seen) -> Res<()> {
                 *known = (*known + hi - lo + 1).min(inner.ty.width());
                 Ok(())
             }
-            _ => look(inner, seen),
+            _ => read(inner, seen),
         },
-        ExprKind::Cast(inner) if inner.ty.width() == e.ty.width() || e.ty == Ty::Bool => look(inner, seen),
+        ExprKind::Cast(inner) if inner.ty.width() == e.ty.width() || e.ty == Ty::Bool => read(inner, seen),
         _ => Err(Problem::error(e.pos, "a gateway can't compute")
             .help("compute in an action before, and compare the result")),
     }

@@ -1,5 +1,5 @@
 //! Limits of the architecture, apart from room: rules for actions, conditions, stateful ALUs, mirrors and checksum
-//! units. Each refusal says what to write instead.
+//! units. Each refusal has what to write instead.
 mod action;
 mod gateway;
 mod salu;

@@ -41,7 +41,7 @@ fn shared_registers(program: &Program, out: &mut Vec<Problem>) {
     for (register, pos) in used(program, Gress::Egress) {
         if ingress.contains_key(&register) {
             let message = format!("`{}` is used in ingress and in egress", program.registers[register].name);
-            out.push(*Problem::error(pos, message).help("keep it in one half, and carry what it says in a header"));
+            out.push(*Problem::error(pos, message).help("keep it in one half, and carry its value in a header"));
         }
     }
 }
@@ -75,7 +75,7 @@ fn collect(program: &Program, block: &[Stmt], out: &mut BTreeMap<usize, Pos>) {
 }
 
 fn large_constants(body: &[Stmt], out: &mut BTreeSet<(u128, u32)>) {
-    let mut look = |e: &Expr| {
+    let mut collect = |e: &Expr| {
         e.walk(&mut |e| {
             let signed = crate::ops::signed(e.constant().unwrap_or(0), Ty::Int(e.ty.width()));
             if !(-8..=7).contains(&signed) {
@@ -85,8 +85,8 @@ fn large_constants(body: &[Stmt], out: &mut BTreeSet<(u128, u32)>) {
     };
     for stmt in body {
         match &stmt.kind {
-            StmtKind::Assign(_, e) => look(e),
-            StmtKind::If(cond, ..) => look(cond),
+            StmtKind::Assign(_, e) => collect(e),
+            StmtKind::If(cond, ..) => collect(cond),
             _ => {}
         }
     }

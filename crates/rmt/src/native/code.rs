@@ -75,11 +75,11 @@ fn failed(what: impl std::fmt::Display) -> Refusal {
 
 fn module() -> Result<JITModule, Refusal> {
     let mut flags = settings::builder();
-    // It looks for mistakes of ours, which tests find: a tenth of the time that a program takes to load.
+    // The verifier is for mistakes of ours, which tests find: a tenth of the time that a program takes to load.
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
-    let wanted =
+    let flags_set =
         [("opt_level", "speed"), ("is_pic", "false"), ("use_colocated_libcalls", "false"), ("enable_verifier", verify)];
-    for (name, value) in wanted {
+    for (name, value) in flags_set {
         flags.set(name, value).map_err(failed)?;
     }
     let isa = cranelift_native::builder().map_err(failed)?.finish(settings::Flags::new(flags)).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Interface of generated code and the rest: the layout of one pass's memory, and the functions that generated code
-//! calls. The only unsafe code of the crate is here and in `code`.
+//! Interface between generated code and the runtime: the layout of one pass's memory, and the functions that generated
+//! code calls. The only unsafe code of the crate is here and in `code`.
 #![allow(unsafe_code)]
 
 use super::record;
@@ -44,7 +44,7 @@ pub(super) struct Context {
     pub program: *const Program,
     pub random: u64,
     pub head_len: u64,
-    pub rest: u64,
+    pub payload_at: u64,
     pub port_set: u64,
     pub out: [u64; 6],
     pub mirror_count: u64,
@@ -76,7 +76,7 @@ impl Context {
             program: std::ptr::null(),
             random,
             head_len: 0,
-            rest: 0,
+            payload_at: 0,
             port_set: 0,
             out: [0; 6],
             mirror_count: 0,
@@ -126,7 +126,7 @@ pub(super) const VIEW_ENTRIES: i32 = offset_of!(View, entries) as i32;
 pub(super) const VIEW_DEFAULT: i32 = offset_of!(View, default) as i32;
 pub(super) const RANDOM: i32 = offset_of!(Context, random) as i32;
 pub(super) const HEAD_LEN: i32 = offset_of!(Context, head_len) as i32;
-pub(super) const REST: i32 = offset_of!(Context, rest) as i32;
+pub(super) const PAYLOAD_AT: i32 = offset_of!(Context, payload_at) as i32;
 pub(super) const PORT_SET: i32 = offset_of!(Context, port_set) as i32;
 pub(super) const MIRROR_COUNT: i32 = offset_of!(Context, mirror_count) as i32;
 pub(super) const MIRRORS: i32 = offset_of!(Context, mirrors) as i32;
@@ -156,7 +156,7 @@ const INGRESS: [(&str, i32); 4] = [
 ];
 const EGRESS: [(&str, i32); 1] = [("egress_intrinsic_metadata_for_deparser_t.drop_ctl", out(OUT_DROP))];
 
-/// Fields of the architecture that say what becomes of a packet, and where generated code leaves them.
+/// Fields of the architecture that decide what becomes of a packet, and where generated code leaves them.
 pub(super) fn results(gress: Gress) -> &'static [(&'static str, i32)] {
     match gress {
         Gress::Ingress => &INGRESS,
@@ -181,8 +181,8 @@ pub(super) fn mirror_results(gress: Gress) -> [(&'static str, i32); 2] {
 
 // ---- functions that generated code calls ----
 //
-// Generated code passes on the context that it was called with, whose pointers `Native::settle` made from what it owns
-// and has borrowed for the pass, numbers that the code generator took from the program, and its own stack.
+// Generated code passes on the context that it was called with, numbers that the code generator took from the program,
+// and its own stack. `Native::settle` made the context's pointers from what it owns and has borrowed for the pass.
 
 pub(super) extern "C" fn lookup(context: *const Context, table: u64, keys: *const u64) -> *const u64 {
     // SAFETY: `tables` points to one Memory for each table of the program, and `table` is the number of one.

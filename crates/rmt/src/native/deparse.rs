@@ -15,8 +15,8 @@ impl Lower<'_, '_> {
         self.deparse(&half.deparser, position)?;
         let length = self.b.use_var(position);
         self.store(length, self.context, at::HEAD_LEN);
-        let rest = self.b.use_var(self.rest);
-        self.store(rest, self.context, at::REST);
+        let payload_at = self.b.use_var(self.payload_at);
+        self.store(payload_at, self.context, at::PAYLOAD_AT);
         let set = self.b.use_var(self.port_set);
         self.store(set, self.context, at::PORT_SET);
         for (name, offset) in at::results(self.gress) {
@@ -97,7 +97,7 @@ impl Lower<'_, '_> {
         (self.get_field(id), self.program.field(id).ty.width())
     }
 
-    /// Where a copy goes, as far as the program says so.
+    /// Where a copy goes, as far as the program sets it.
     fn mirror_port(&mut self) {
         for (name, offset) in at::mirror_results(self.gress) {
             let value = match self.half.intrinsic.get(name) {

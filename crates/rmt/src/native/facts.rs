@@ -1,9 +1,9 @@
-//! Facts about fields on the control-flow path to a place: packets of one kind take few of all ways, and on each of
+//! Facts about fields on the control-flow path to a place. Packets of one kind take few of all ways, and on each of
 //! them most headers' presence and most verdicts are constants. Code is made for each such way (see [`super::ways`]).
 use crate::ir::{BinOp, Expr, ExprKind, FieldId, Match, Program, UnOp, mask};
 use crate::ops;
 
-/// What is known of a value's bits.
+/// Known bits of a value.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Bits {
     pub mask: u128,
@@ -20,7 +20,7 @@ impl Bits {
         (self.mask == mask(width)).then_some(self.value)
     }
 
-    /// The match needs a look at bits that are not known.
+    /// The match depends on bits that are not known.
     pub(super) fn leaves_open(self, m: Match) -> bool {
         match m {
             Match::Mask(_, bits) => bits & !self.mask != 0,
@@ -36,7 +36,7 @@ impl Bits {
         }
     }
 
-    /// What is known once the match holds.
+    /// The bits known once the match holds.
     pub(super) fn and(self, m: Match) -> Bits {
         match m {
             Match::Mask(value, bits) => Bits { mask: self.mask | bits, value: self.value | (value & bits) },
@@ -44,7 +44,7 @@ impl Bits {
         }
     }
 
-    /// What is known once it does not: something only where one bit decided.
+    /// The bits known once it does not hold: some only where one bit decided.
     pub(super) fn without(self, m: Match) -> Bits {
         match m {
             Match::Mask(value, bits) if (bits & !self.mask).count_ones() == 1 => {
@@ -79,7 +79,7 @@ impl Bits {
     }
 }
 
-/// What is known on a way.
+/// Facts on a way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Facts {
     /// Of every field, by its number.
@@ -102,7 +102,7 @@ impl Facts {
         self.bits[id.0 as usize] = bits;
     }
 
-    /// What holds after either of two ways.
+    /// The facts that hold after either of two ways.
     pub(super) fn meet(&self, other: &Facts) -> Facts {
         let bits = self.bits.iter().zip(&other.bits).map(|(a, b)| a.or(*b)).collect();
         let ran = self.ran.iter().filter(|action| other.ran.contains(action)).copied().collect();
@@ -121,17 +121,17 @@ impl Facts {
 
     /// Only of these fields, and only where the whole value of one is known.
     pub(super) fn restricted(&self, keep: impl Fn(FieldId) -> bool, width: impl Fn(FieldId) -> u32) -> Facts {
-        let kept = |(at, bits): (usize, &Bits)| {
+        let restrict = |(at, bits): (usize, &Bits)| {
             let id = FieldId(at as u32);
             if keep(id) && bits.whole(width(id)).is_some() { *bits } else { Bits::default() }
         };
-        Facts { bits: self.bits.iter().enumerate().map(kept).collect(), ran: self.ran.clone() }
+        Facts { bits: self.bits.iter().enumerate().map(restrict).collect(), ran: self.ran.clone() }
     }
 
     /// Only of these fields, and nothing of tables.
     pub(super) fn restricted_to(&self, keep: impl Fn(FieldId) -> bool) -> Facts {
-        let kept = |(at, bits): (usize, &Bits)| if keep(FieldId(at as u32)) { *bits } else { Bits::default() };
-        Facts { bits: self.bits.iter().enumerate().map(kept).collect(), ran: Vec::new() }
+        let restrict = |(at, bits): (usize, &Bits)| if keep(FieldId(at as u32)) { *bits } else { Bits::default() };
+        Facts { bits: self.bits.iter().enumerate().map(restrict).collect(), ran: Vec::new() }
     }
 
     /// A condition holds, or does not.

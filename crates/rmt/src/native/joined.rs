@@ -1,7 +1,6 @@
-//! Both halves in one function. Where ingress hands a packet on, unless it drops it or sends it past egress, and it is
-//! known there which headers it makes, egress goes on in the same function: the fields of its headers are those of
-//! ingress, and no bytes are written or read between the halves. What ingress does otherwise ends as in a function of
-//! its own; the caller does the rest.
+//! Both halves in one function. Ingress may pass a packet on to egress, with headers that are known at that place. Then
+//! egress goes on in the same function. The fields of its headers are those of ingress, and no bytes are written or
+//! read between the halves. What ingress does otherwise ends as in a function of its own; the caller does the rest.
 use super::context::{self as at, In};
 use super::lower::{Joint, Lower, Refusal};
 use super::ways::Ways;
@@ -105,19 +104,19 @@ impl<'p> Lower<'_, 'p> {
     pub(super) fn given(&mut self, what: In) -> Value {
         let Some(bits) = self.between() else { return self.input(what) };
         match what {
-            In::Port => self.said(PORT),
-            In::Queue => self.said(QUEUE),
+            In::Port => self.intrinsic_of(PORT),
+            In::Queue => self.intrinsic_of(QUEUE),
             In::Length => {
-                let (length, rest) = (self.input(In::Length), self.b.use_var(self.rest));
-                let behind = self.b.ins().isub(length, rest);
+                let (length, payload_at) = (self.input(In::Length), self.b.use_var(self.payload_at));
+                let behind = self.b.ins().isub(length, payload_at);
                 self.b.ins().iadd_imm(behind, i64::from(bits / 8))
             }
             _ => self.input(what),
         }
     }
 
-    /// What ingress says to the traffic manager.
-    fn said(&mut self, name: &str) -> Value {
+    /// Intrinsic metadata that ingress sets for the traffic manager.
+    fn intrinsic_of(&mut self, name: &str) -> Value {
         match self.program.ingress.intrinsic.get(name) {
             Some(id) => {
                 let value = self.get_field(*id);
@@ -152,19 +151,19 @@ impl<'p> Lower<'_, 'p> {
         let fact =
             |name: &str| program.ingress.intrinsic.get(name).map_or(Some(0), |id| self.facts.fold_field(program, *id));
         let stays = fact(DROP[0]).is_some_and(|drop| drop & 1 != 0) || fact(BYPASS) == Some(1);
-        let wanted = made.first().is_some_and(first);
+        let expected = made.first().is_some_and(first);
         let Some(joint) = self.joint.as_mut().filter(|joint| joint.headers.is_empty() || joint.headers == made) else {
             return Ok(());
         };
-        if open || stays || !wanted {
+        if open || stays || !expected {
             return Ok(());
         }
         joint.headers = made;
         let (crossing, stay) = (self.b.create_block(), self.b.create_block());
         joint.crossings.push((crossing, self.facts.clone()));
-        let drop = self.said(DROP[0]);
+        let drop = self.intrinsic_of(DROP[0]);
         let drop = self.b.ins().band_imm(drop, 1);
-        let bypass = self.said(BYPASS);
+        let bypass = self.intrinsic_of(BYPASS);
         let not = self.b.ins().bor(drop, bypass);
         let set = self.b.use_var(self.port_set);
         let unset = self.b.ins().bxor_imm(set, 1);
@@ -218,13 +217,13 @@ impl<'p> Lower<'_, 'p> {
         }
         let drop = self.get_field(id);
         let drop = self.b.ins().band_imm(drop, 1);
-        let (dropped, kept) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(drop, dropped, &[], kept, &[]);
+        let (dropped, forwarded) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(drop, dropped, &[], forwarded, &[]);
         let before = self.facts.clone();
         self.enter(dropped);
         self.emit_or_drop(true)?;
         self.facts = before;
-        self.enter(kept);
+        self.enter(forwarded);
         self.emit_or_drop(false)
     }
 
@@ -247,9 +246,9 @@ impl<'p> Lower<'_, 'p> {
 
     /// The results of both halves.
     fn leave(&mut self, drop: Value) {
-        let rest = self.b.use_var(self.rest);
-        self.store(rest, self.context, at::REST);
-        let (port, queue) = (self.said(PORT), self.said(QUEUE));
+        let payload_at = self.b.use_var(self.payload_at);
+        self.store(payload_at, self.context, at::PAYLOAD_AT);
+        let (port, queue) = (self.intrinsic_of(PORT), self.intrinsic_of(QUEUE));
         for (place, value) in [(at::OUT_DROP, drop), (at::OUT_PORT, port), (at::OUT_QUEUE, queue)] {
             self.store(value, self.context, at::out(place));
         }

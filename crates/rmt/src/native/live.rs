@@ -1,5 +1,5 @@
 //! Liveness: fields that are still read after a place in a program, on the paths that the facts there leave open. What
-//! nobody looks at needs not be looked up, computed or distinguished.
+//! is not read needs not be looked up, computed or distinguished.
 use super::facts::{Bits, Facts};
 use crate::ir::{
     Apply, Deparse, Destination, Dst, Expr, ExprKind, FieldId, Half, Program, Stmt, StmtKind, Table, mask,
@@ -8,12 +8,12 @@ use crate::ir::{
 /// One flag for each field of the program.
 pub(super) type Fields = Vec<bool>;
 
-/// Looks ahead in one half.
+/// Liveness of fields in one half, from a place on.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead<'a> {
     pub program: &'a Program,
     pub half: &'a Half,
-    /// What holds until the end: nothing about a field that may still be written.
+    /// Facts that hold until the end: none about a field that may still be written.
     pub facts: &'a Facts,
 }
 
@@ -25,14 +25,14 @@ fn read(live: &mut Fields, e: &Expr) {
     });
 }
 
-/// The value is written, and read only if somebody looks at it afterwards.
+/// The value is written, and read only if it is live afterwards.
 fn written(live: &mut Fields, program: &Program, dst: &Dst) -> bool {
     let Destination::Field(id) = dst.place else { return false };
-    let wanted = live[id.0 as usize];
+    let is_live = live[id.0 as usize];
     if dst.lo == 0 && dst.hi + 1 >= program.field(id).ty.width() {
         live[id.0 as usize] = false;
     }
-    wanted
+    is_live
 }
 
 fn join(into: &mut Fields, other: &Fields) {
@@ -40,7 +40,7 @@ fn join(into: &mut Fields, other: &Fields) {
 }
 
 impl Ahead<'_> {
-    /// Where the deparser begins.
+    /// Liveness where the deparser begins.
     pub(super) fn end(&self) -> Fields {
         let mut live = vec![false; self.program.fields.len()];
         let gress = self.half_gress();
@@ -208,7 +208,7 @@ impl Ahead<'_> {
         })
     }
 
-    /// What is known of a key.
+    /// Known bits of a key.
     pub(super) fn known(&self, e: &Expr) -> Bits {
         let width = e.ty.width();
         match (&e.kind, self.facts.fold(e, &[])) {

@@ -1,5 +1,5 @@
-//! A function that is being made: fields are its variables, so what is never looked at costs nothing; what is known of
-//! them on a way needs no code ([`super::ways`]).
+//! Function under construction: fields are its variables, so what is never read costs nothing. What is known of them on
+//! a way needs no code ([`super::ways`]).
 use super::context::In;
 use super::facts::{Bits, Facts};
 use super::ways::Ways;
@@ -8,7 +8,7 @@ use cranelift_codegen::ir::types::{I32, I64, I128};
 use cranelift_codegen::ir::{Block, FuncRef, InstBuilder, MemFlags, StackSlotData, StackSlotKind, Type, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
-/// What the code generator does not take, though the interpreter would.
+/// A construct that the code generator refuses, though the interpreter runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(String);
 
@@ -44,26 +44,26 @@ pub(super) fn call(l: &mut Lower<'_, '_>, which: impl Fn(&Helpers) -> FuncRef, a
     l.b.inst_results(call)[0]
 }
 
-/// Where a function of both halves goes from one to the other.
+/// Crossing from one half to the other, in a function of both.
 #[derive(Default)]
 pub(super) struct Joint {
     /// The headers between the halves, the same at all crossings.
     pub headers: Vec<usize>,
-    /// Where egress begins, and what is known there.
+    /// Begins of egress, with the facts there.
     pub crossings: Vec<(Block, Facts)>,
     /// Egress drops the packet.
     pub drops: bool,
     /// The field by whose values egress parts its ways first. What else is known in ingress is a constant where it is
     /// the same on all ways, and parts none: it would multiply them.
     pub selector: Option<FieldId>,
-    /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress: only
-    /// packets cross in which it is below this, so that egress needs not look.
+    /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress. Only
+    /// packets cross in which it is below this, so that egress needs no check.
     pub bounds: Vec<(FieldId, FieldId, u32)>,
     /// Fields of egress that came from such fields.
     pub inside: Vec<FieldId>,
 }
 
-/// Where a value of this width lies.
+/// Container type of a value of this width.
 pub(super) fn container(width: u32) -> Type {
     match width {
         0..=32 => I32,
@@ -85,18 +85,18 @@ pub(super) struct Lower<'f, 'p> {
     pub port: Option<FieldId>,
     pub port_set: Variable,
     /// Byte of the packet where the parser stopped.
-    pub rest: Variable,
+    pub payload_at: Variable,
     /// Of the parser's checksum units.
     pub sums: Vec<Variable>,
-    /// Where a packet goes that the parser rejects.
+    /// Block for a packet that the parser rejects.
     pub reject: Block,
     next: u32,
-    /// What the way to here says of fields.
+    /// Facts about fields on the way to here.
     pub facts: Facts,
     pub ways: Ways<'p>,
     /// Place of the table that is being applied, in the order of ways.
     pub table: u32,
-    /// Where a function of both halves goes from one to the other.
+    /// Crossing from one half to the other, in a function of both.
     pub joint: Option<Joint>,
     /// Fields that egress got from ingress just now, and by whose values it does not part its ways at the begin.
     pub handed: Vec<FieldId>,
@@ -140,7 +140,7 @@ impl<'f, 'p> Lower<'f, 'p> {
             context,
             port,
             port_set: none,
-            rest: none,
+            payload_at: none,
             sums: Vec::new(),
             reject,
             next: program.fields.len() as u32,
@@ -151,12 +151,12 @@ impl<'f, 'p> Lower<'f, 'p> {
             handed: Vec::new(),
         };
         l.port_set = l.variable_of(I64);
-        l.rest = l.variable_of(I64);
+        l.payload_at = l.variable_of(I64);
         l.begin_half();
         l
     }
 
-    /// What a half finds at its start: zeros, the time.
+    /// Initial state of a half: zeros, the time.
     pub(super) fn begin_half(&mut self) {
         let (program, gress) = (self.program, self.gress);
         for (at, _) in program.fields.iter().enumerate().filter(|(_, field)| field.gress == gress) {

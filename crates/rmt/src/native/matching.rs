@@ -1,5 +1,5 @@
-//! Tables. Constant entries become comparisons, by a tree where keys are exact, of which only those branches are made
-//! that the way to the table leaves open; entries that the control plane adds are looked up in memory.
+//! Tables. Constant entries become comparisons, by a tree where keys are exact. Only those branches are made that the
+//! way to the table leaves open. Entries that the control plane adds are looked up in memory.
 use super::context as at;
 use super::facts::Bits;
 use super::live::Ahead;
@@ -79,7 +79,8 @@ impl<'p> Lower<'_, 'p> {
         self.run_record(site, record, false)
     }
 
-    /// What a record in memory says: action, hit, data. Whether it is an entry is in the record, where that is open.
+    /// The content of a record in memory: action, hit, data. Whether it is an entry is in the record, where that is
+    /// open.
     fn run_record(&mut self, site: &Site<'p>, record: Value, may_hit: bool) -> Result<(), Refusal> {
         let actions = actions_of(site.table);
         let blocks: Vec<Block> = actions.iter().map(|_| self.b.create_block()).collect();
@@ -105,7 +106,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     fn record_data(&mut self, action: usize, record: Value) -> Vec<Operand> {
-        // Nothing in a pass writes to records, so each piece is read where it is wanted.
+        // Nothing in a pass writes to records, so each piece is read where it is used.
         let flags = MemFlags::trusted().with_readonly().with_can_move();
         let mut offset = RECORD_DATA as i32 * 8;
         let mut args = Vec::new();
@@ -180,12 +181,12 @@ impl<'p> Lower<'_, 'p> {
         }
     }
 
-    /// Where its hash says, which is where it is mostly; otherwise a function looks further.
+    /// At the slot of its hash, where it mostly is; otherwise a function probes further.
     fn find_hashed(&mut self, site: &Site<'p>, words: &[Value]) -> Value {
         let flags = MemFlags::trusted().with_readonly().with_can_move();
         let views = self.b.ins().load(I64, flags, self.context, at::VIEWS);
         let view = (site.apply.table * at::VIEW_SIZE) as i32;
-        let [look, miss, further, after] = [(); 4].map(|()| self.b.create_block());
+        let [probe, miss, further, after] = [(); 4].map(|()| self.b.create_block());
         let record = self.b.append_block_param(after, I64);
         let hash = self.hash_words(words);
         let limit = self.b.ins().load(I64, flags, views, view + at::VIEW_LIMIT);
@@ -194,8 +195,8 @@ impl<'p> Lower<'_, 'p> {
         let offset = self.b.ins().ishl_imm(place, 2);
         let slot = self.b.ins().iadd(slots, offset);
         let number = self.b.ins().load(I32, flags, slot, 0);
-        self.b.ins().brif(number, look, &[], miss, &[]);
-        self.enter(look);
+        self.b.ins().brif(number, probe, &[], miss, &[]);
+        self.enter(probe);
         let width = (words.len() + record_words(self.program, site.table)) as i64 * 8;
         let entries = self.b.ins().load(I64, flags, views, view + at::VIEW_ENTRIES);
         let number = self.b.ins().uextend(I64, number);
@@ -247,12 +248,12 @@ impl<'p> Lower<'_, 'p> {
         let views = self.b.ins().load(I64, flags, self.context, at::VIEWS);
         let view = (site.apply.table * at::VIEW_SIZE) as i32;
         let limit = self.b.ins().load(I64, flags, views, view + at::VIEW_LIMIT);
-        let (look, hit, miss, after) =
+        let (probe, hit, miss, after) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
         let record = self.b.append_block_param(after, I64);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, key, limit);
-        self.b.ins().brif(inside, look, &[], miss, &[]);
-        self.enter(look);
+        self.b.ins().brif(inside, probe, &[], miss, &[]);
+        self.enter(probe);
         let slots = self.b.ins().load(I64, flags, views, view + at::VIEW_SLOTS);
         let offset = self.b.ins().ishl_imm(key, 2);
         let slot = self.b.ins().iadd(slots, offset);
@@ -274,9 +275,9 @@ impl<'p> Lower<'_, 'p> {
         record
     }
 
-    /// Constant entries: a branch by value where a key has several, otherwise the test that decides about most entries,
-    /// and so on, until the first entry that is still possible must match. `known` are the keys' bits that the way to
-    /// here says.
+    /// Constant entries: a branch by value where a key has several, otherwise the test that decides about most entries.
+    /// This goes on until the first entry that is still possible must match. `known` are the keys' bits that the way to
+    /// here fixes.
     fn tree(
         &mut self,
         site: &Site<'p>,
@@ -396,7 +397,7 @@ fn exact_value(m: &Match, full: u128) -> Option<u128> {
     }
 }
 
-/// The key that most entries want exactly, of at least three values.
+/// The key that most entries match exactly, of at least three values.
 fn best_column(table: &Table, entries: &[&Entry], known: &[Bits]) -> Option<usize> {
     let exact = |column: usize| {
         let key = &table.keys[column];

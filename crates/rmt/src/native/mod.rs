@@ -1,8 +1,8 @@
 //! Programs compiled to native code when they are loaded. A [`Native`] is what [`crate::interp::Machine`] is, with the
-//! same control API, the same outputs and the same registers, in batches and without an allocation for each packet.
-//! The interpreter is the reference: `tests/native` compares them packet by packet.
+//! same control API, outputs and registers, in batches and without an allocation for each packet. The interpreter is
+//! the reference: `tests/native` compares them packet by packet.
 //!
-//! A packet is given as its first bytes, which the parser reads, and its whole length; what lies behind those bytes
+//! A packet is given as its first bytes, which the parser reads, and its whole length. What lies behind those bytes
 //! (payload by reference) is never touched. What comes out are the bytes in front, and how much of the packet they
 //! replace.
 mod code;
@@ -60,7 +60,7 @@ impl Native {
     /// Compiles. Registers are at their initial values, tables hold their constant entries.
     ///
     /// # Errors
-    /// A construct that the interpreter runs and the code generator does not know: digests, resubmission, arithmetic
+    /// A construct that the interpreter runs and the code generator does not support: digests, resubmission, arithmetic
     /// above 64 bits that no stateful ALU has.
     pub fn new(program: Program) -> Result<Native, Refusal> {
         let code = Arc::new(Code::make(&program)?);
@@ -106,7 +106,7 @@ impl Native {
         self.context.now = now_ns;
     }
 
-    /// Where copies of a session go.
+    /// Sets the destination of a session's copies.
     pub fn set_session(&mut self, id: u8, session: Session) {
         self.sessions[id as usize] = Some(session);
     }

@@ -1,5 +1,5 @@
-//! Parsers. A parser's states are laid out once for each position at which they are reached, so every
-//! field stands at an offset that is known when the code is made.
+//! Parsers. A parser's states are laid out once for each position at which they are reached. So every field is at an
+//! offset that is known when the code is made.
 use super::context::In;
 use super::facts::Facts;
 use super::lower::{Lower, Refusal, call, container};
@@ -158,14 +158,14 @@ impl<'p> Lower<'_, 'p> {
             let all = cursor - self.front() == bits && residuals.is_empty();
             return if all { Ok(()) } else { Err(Refusal::new("headers between the halves that egress leaves")) };
         }
-        // All of them are there: whoever moved the cursor looked.
-        let rest = (cursor - self.front()).div_ceil(8);
-        let rest = self.b.ins().iconst(I64, rest as i64);
-        self.b.def_var(self.rest, rest);
+        // All of them are there: the step that moved the cursor checked.
+        let payload_at = (cursor - self.front()).div_ceil(8);
+        let payload_at = self.b.ins().iconst(I64, payload_at as i64);
+        self.b.def_var(self.payload_at, payload_at);
         for (unit, dst) in residuals {
             let (packet, len) = (self.input(In::Packet), self.input(In::Len));
-            let from = self.b.ins().iadd(packet, rest);
-            let left = self.b.ins().isub(len, rest);
+            let from = self.b.ins().iadd(packet, payload_at);
+            let left = self.b.ins().isub(len, payload_at);
             let more = call(self, |h| h.sum, &[from, left]);
             let more = self.resize(more, I32);
             let sum = self.b.use_var(self.sums[*unit]);

@@ -12,7 +12,7 @@ impl<'p> Lower<'_, 'p> {
     /// Ends the code of this way, as far as it is its own, with a jump.
     pub(super) fn go(&mut self, way: Way<'p>) {
         let mut facts = self.what_matters(&way);
-        // What ingress knew of the headers between the halves parts no ways.
+        // Facts of ingress about the headers between the halves parts no ways.
         self.handed.iter().for_each(|id| facts.set(*id, Bits::default()));
         let place = way.place();
         let control = self.written(&Next::END.then(&self.half.control));
@@ -139,7 +139,7 @@ impl<'p> Lower<'_, 'p> {
     }
 }
 
-/// Looks ahead from where actions may still write what is known now.
+/// Liveness from where actions may still write what is known now.
 fn ahead_none(program: &Program, half: &crate::ir::Half, f: impl FnOnce(Ahead<'_>)) {
     let facts = Facts::none(program.fields.len());
     f(Ahead { program, half, facts: &facts });

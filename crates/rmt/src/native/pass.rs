@@ -27,11 +27,11 @@ impl<'p> Input<'p> {
     }
 }
 
-/// What a half made of a packet.
+/// Result of a half for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Output {
     /// It goes on: ingress to the traffic manager, egress out of its port. Otherwise it was dropped.
-    pub kept: bool,
+    pub forwarded: bool,
     /// Ingress: egress port.
     pub port: u16,
     /// Ingress: queue.
@@ -39,7 +39,7 @@ pub struct Output {
     /// Ingress: without egress processing.
     pub bypass: bool,
     /// Bytes of the input that [`Output::head`] replaces.
-    pub rest: usize,
+    pub payload_at: usize,
     head: (u32, u32),
     mirrors: (u32, u32),
 }
@@ -47,9 +47,9 @@ pub struct Output {
 impl Output {
     /// Of a packet that another machine ran: whether it goes on, its port, what of it the headers replace, bytes of
     /// headers and copies.
-    pub(crate) fn new(kept: bool, port: u16, rest: usize, counts: [usize; 2]) -> Output {
+    pub(crate) fn new(forwarded: bool, port: u16, payload_at: usize, counts: [usize; 2]) -> Output {
         let [head, mirrors] = counts.map(|count| count as u32);
-        Output { kept, port, queue: 0, bypass: false, rest, head: (0, head), mirrors: (0, mirrors) }
+        Output { forwarded, port, queue: 0, bypass: false, payload_at, head: (0, head), mirrors: (0, mirrors) }
     }
 
     /// A packet of which nothing came.
@@ -57,7 +57,7 @@ impl Output {
         Output::new(false, 0, 0, [0, 0])
     }
 
-    /// Bytes that replace those before [`Output::rest`].
+    /// Bytes that replace those before [`Output::payload_at`].
     #[inline]
     pub fn head_len(&self) -> usize {
         self.head.1 as usize
@@ -94,7 +94,7 @@ impl Mirrored {
         Mirrored { port, queue, truncate, len: front.len(), bytes }
     }
 
-    /// What stands in front.
+    /// The bytes in front.
     pub fn front(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -127,11 +127,11 @@ impl Batch {
     }
 }
 
-/// What became of a packet that was given to both halves.
+/// Result of both halves for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Through {
-    /// It went through both. Otherwise `output` is what ingress made of it; where it was kept and does not bypass
-    /// egress, this way has no joined code, and the traffic manager has it now.
+    /// It went through both. Otherwise `output` is ingress's result. Where that was forwarded and does not bypass
+    /// egress, this way has no joined code: the traffic manager has the packet.
     pub crossed: bool,
     /// Of a packet that crossed: what egress made of it, with the port that ingress chose, and the bytes of the packet
     /// that ingress took. Where egress dropped it, it has no headers.
@@ -174,7 +174,7 @@ impl Native {
         self.head_bytes[0].max(self.head_bytes[1])
     }
 
-    /// One packet through a half. Its headers go to the front of `head`, as many bytes as [`Output::head_len`] says.
+    /// One packet through a half. Its headers go to the front of `head`, [`Output::head_len`] bytes of them.
     ///
     /// # Panics
     /// If `head` is shorter than [`Native::room`].
@@ -187,7 +187,7 @@ impl Native {
 
     /// One packet through both halves, where it is of a kind for which there is joined code: most are. The program's
     /// effects are the same as those of [`Native::one`] for ingress and for egress; the headers between the halves are
-    /// not made. Meant for a packet that the traffic manager would hand on at once. `head` as for [`Native::one`].
+    /// not made. Meant for a packet that the traffic manager would pass on at once. `head` as for [`Native::one`].
     ///
     /// # Panics
     /// If `head` is shorter than [`Native::room`].
@@ -220,13 +220,13 @@ impl Native {
         let context = &*self.context;
         let drop = context.out[context::OUT_DROP];
         let goes = gress == Gress::Egress || context.port_set == 1;
-        let kept = accepted && drop & 1 == 0 && goes;
+        let forwarded = accepted && drop & 1 == 0 && goes;
         Output {
-            kept,
+            forwarded,
             port: context.out[context::OUT_PORT] as u16,
             queue: context.out[context::OUT_QUEUE] as u8,
             bypass: gress == Gress::Ingress && context.out[context::OUT_BYPASS] == 1,
-            rest: if accepted { context.rest as usize } else { 0 },
+            payload_at: if accepted { context.payload_at as usize } else { 0 },
             head: (0, if accepted { context.head_len as u32 } else { 0 }),
             mirrors: (0, if accepted && drop & 4 == 0 { context.mirror_count as u32 } else { 0 }),
         }

@@ -4,7 +4,7 @@ use crate::ir::{MatchKind, Program, Table};
 /// Of a record in memory: words before the action's data.
 pub(super) const RECORD_DATA: usize = 2;
 
-/// How a table's entries are found.
+/// Lookup form of a table's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// One small key is its own place.
@@ -67,7 +67,7 @@ pub(super) fn packed_words(widths: &[u32]) -> usize {
     last.map_or(0, |word| word + key_words(*widths.last().unwrap_or(&0)))
 }
 
-/// What a hash begins with, and what it is multiplied by.
+/// Seed and multiplier of a hash.
 pub(super) const HASH_SEED: u64 = 0x243f_6a88_85a3_08d3;
 pub(super) const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 

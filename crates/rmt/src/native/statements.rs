@@ -11,7 +11,7 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
 use cranelift_codegen::ir::{InstBuilder, MemFlags, Type, Value};
 use cranelift_frontend::FunctionBuilder;
 
-/// What a function does.
+/// Shape of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Half(Gress),

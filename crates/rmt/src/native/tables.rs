@@ -108,7 +108,7 @@ impl Memory {
         room
     }
 
-    /// Whether there was such an entry.
+    /// Removes an entry; true where there was one.
     pub(super) fn remove(&mut self, keys: &[Match]) -> bool {
         match &mut self.exact {
             Some(exact) => exact.remove(&words(keys, &self.keys)),
@@ -234,7 +234,7 @@ impl Exact {
         self.entries[at..at + self.key].copy_from_slice(key);
         self.entries[at + self.key..at + self.key + self.record].fill(0);
         self.entries[at + self.key..at + self.key + record.len()].copy_from_slice(record);
-        // Generated code looks at one slot, and calls a function where that is not the one.
+        // Generated code probes one slot, and calls a function where that is not the one.
         if !self.direct && self.len * 4 > self.slots.len() {
             self.grow();
         }

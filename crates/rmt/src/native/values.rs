@@ -1,5 +1,5 @@
-//! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least
-//! that holds it, and agrees with [`crate::ops`] to the bit.
+//! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least that
+//! holds it. It agrees with [`crate::ops`] to the bit.
 use super::lower::{Lower, Refusal, call, container};
 use crate::ir::{BinOp, Destination, Dst, Expr, ExprKind, Match, Ty, UnOp, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -19,7 +19,7 @@ impl Operand {
     }
 }
 
-/// What an expression can see beside fields.
+/// Names in scope of an expression beside fields.
 #[derive(Default, Clone, Copy)]
 pub(super) struct Scope<'s> {
     /// Action data.

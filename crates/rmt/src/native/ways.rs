@@ -1,6 +1,6 @@
-//! Ways through a control. Its statements form a tree without loops, so code can be made for each way separately: where
-//! ways come together, those on which the same is known share the code that follows, the others have code of their own,
-//! in which tables are already decided. What is known counts only where it still decides something and is still read.
+//! Ways through a control. Its statements form a tree without loops, so code can be made for each way separately. Where
+//! ways come together, those with the same facts share the code that follows. The others have code of their own, in
+//! which tables are already decided. What is known counts only where it still decides something and is still read.
 use super::facts::Facts;
 use super::live::{Fields, may_write};
 use crate::ir::{ActionCall, Apply, Entry, ExprKind, FieldId, Match, Program, Stmt, mask};
@@ -8,16 +8,16 @@ use cranelift_codegen::ir::Block;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Copies of the code of one place, for each value of the field that parts the ways at the begin: packets of a kind
+/// Copies of the code of one place, for each value of the field that parts the ways at the begin. Packets of a kind
 /// that take many ways leave room for those of others. Ways beyond share code that relies only on what no statement
-/// changes, as many copies again, and those beyond code that relies only on the kind.
+/// changes, as many copies again. Those beyond share code that relies only on the kind.
 pub(super) const COPIES: usize = 64;
 /// Tables that must ask for a field's value, so that it parts the ways at the begin.
 const SELECTS: usize = 3;
 /// In the order of [`Ways::order`]: behind all statements.
 pub(super) const LAST: u32 = u32::MAX;
 
-/// What follows: statements, and what follows these; at the end the deparser.
+/// Continuation: statements, and what follows these; at the end the deparser.
 #[derive(Clone)]
 pub(super) struct Next<'p>(Option<Rc<(&'p [Stmt], Next<'p>)>>);
 
@@ -72,7 +72,7 @@ pub(super) struct Ways<'p> {
     pub order: HashMap<usize, u32>,
     pub known: HashMap<CodePoint<'p>, Vec<(Facts, Block)>>,
     pub work: BTreeMap<(u32, u32), (Block, Way<'p>)>,
-    /// What is the same on all ways that lead to a block so far.
+    /// Facts that all ways to a block share so far.
     pub met: HashMap<Block, Facts>,
     pub count: u32,
     pub deciders: Fields,
@@ -99,7 +99,7 @@ impl<'p> Ways<'p> {
         Some((block, way, facts))
     }
 
-    /// This field's values decide about something that this half does not know.
+    /// This field's values decide about something outside this half.
     pub(super) fn also_decides(&mut self, field: FieldId) {
         self.deciders[field.0 as usize] = true;
     }
@@ -176,7 +176,7 @@ pub(super) fn selector(program: &Program, block: &[Stmt], written: &Fields) -> O
     (most.1.0 >= SELECTS && most.1.1.len() <= COPIES).then_some((most.0, most.1.1))
 }
 
-/// What follows a table of which this action ran, in order.
+/// Statements after a table of which this action ran, in order.
 pub(super) fn follow<'p>(program: &'p Program, apply: &'p Apply, action: usize, hit: bool) -> Vec<&'p [Stmt]> {
     let outcome: &[Stmt] = if hit { &apply.hit } else { &apply.miss };
     let place = super::record::actions_of(&program.tables[apply.table]).iter().position(|a| *a == action);

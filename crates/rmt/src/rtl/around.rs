@@ -1,5 +1,5 @@
-//! What stands around both halves: `top`, with packets by AXI4-Stream, the control bus by AXI4-Lite, and a traffic
-//! manager between the halves; and its register map, as a C header and as JSON.
+//! The top module, around both halves: `top`. It has packets by AXI4-Stream, the control bus by AXI4-Lite, and a
+//! traffic manager between the halves. Its register map comes along, as a C header and as JSON.
 use super::map::{Map, MappedKind};
 use super::{Design, SourceFile};
 use crate::ir::Gress;

@@ -15,13 +15,13 @@ pub struct Operation {
     pub target: u8,
     /// Which entry.
     pub index: u32,
-    /// What is written: hexadecimal.
+    /// Written data, hexadecimal.
     pub data: String,
 }
 
 /// The index that means a table's default.
 const DEFAULT: u32 = u32::MAX;
-/// Places that the search for a free one looks at.
+/// Places that the search for a free one checks.
 const SEARCH: usize = 4000;
 
 /// Bits, the lowest first.

@@ -1,5 +1,5 @@
-//! The deparser as a module: checksums, in clocks of their own where timing is split; then conditions in one clock, and
-//! the headers one before the other in the next.
+//! The deparser as a module. Checksums come first, in clocks of their own where timing is split. Then come conditions
+//! in one clock, and the headers one before the other in the next.
 use super::expr::{Operands, Packed, assignment, expression, packed, refuse};
 use super::plan::{PORT_SET, Plan};
 use super::stage::Shared;
@@ -145,7 +145,7 @@ fn head(text: &mut Text, shared: &Shared, plan: &Plan, outputs: &Outputs, out_by
     text.ports(&ports);
 }
 
-/// What leaves a half.
+/// Output ports of a half.
 pub(super) fn out_ports(out_bytes: u32, mirrors: &[u32]) -> Vec<String> {
     let mirrors = if mirrors.is_empty() { &[8] } else { mirrors };
     vec![

@@ -1,13 +1,13 @@
-//! Mapping from signals of the RTL to lines of the P4 program: for those who look at a waveform or a report.
+//! Mapping from signals of the RTL to lines of the P4 program: for readers of a waveform or a report.
 use super::{Design, SourceFile};
 use crate::Loaded;
 
 /// A signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// What it is called in the program, where it is a field of its.
+    /// Its name in the program, where it is a field there.
     pub field: Option<String>,
-    /// Where it gets a value, in the order of the pipeline.
+    /// The assignments to it, in the order of the pipeline.
     pub set: Vec<Set>,
 }
 
@@ -49,7 +49,7 @@ fn with_place(loaded: &Loaded, action: &str) -> String {
     found.map_or_else(|| action.to_string(), |known| format!("{action} ({})", loaded.place(known.pos)))
 }
 
-/// A line with what the comments before it say.
+/// A line with the comments before it.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     number: usize,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_say_where_lines_come_from() {
+    fn comments_name_the_source_of_lines() {
         let text = "// t (a.p4:7)\n\n// a.p4:7\nx = 1;\n\nif (t_run_q) begin\n1'd0: begin // act.one\ny = 2;\nendcase";
         let file = SourceFile { name: "s".into(), text: text.into() };
         let found = Lines::of(&file).map(|line| (line.program, line.action)).collect::<Vec<_>>();

@@ -4,7 +4,7 @@ use super::text::{fit, number};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{BinOp, Dst, Expr, ExprKind, FieldId, UnOp, mask};
 
-/// How the operands are called where an expression stands.
+/// Names of operands at an expression's place.
 pub(super) trait Operands {
     fn field(&self, id: FieldId) -> String;
     fn arg(&self, _number: usize, width: u32) -> String {
@@ -19,7 +19,7 @@ pub(super) trait Operands {
 }
 
 pub(super) fn refuse<T>(pos: Pos, what: impl Into<String>) -> Res<T> {
-    Err(Problem::error(pos, format!("{} cannot be made RTL", what.into())).help("docs/RTL.md says what can"))
+    Err(Problem::error(pos, format!("{} cannot be made RTL", what.into())).help("docs/RTL.md lists what can"))
 }
 
 pub(super) fn expression(e: &Expr, o: &dyn Operands) -> Res<String> {

@@ -21,12 +21,12 @@ pub struct Map {
     pub targets: Vec<Mapped>,
 }
 
-/// What a number on the control bus names.
+/// Target of a number on the control bus.
 #[derive(Debug, Clone)]
 pub struct Mapped {
     /// As in the program.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: MappedKind,
 }
 

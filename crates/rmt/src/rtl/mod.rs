@@ -41,7 +41,7 @@ use units::Holds;
 pub struct SourceFile {
     /// Its name: that of the module or package that it holds.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub text: String,
 }
 
@@ -50,7 +50,7 @@ pub struct SourceFile {
 pub struct Design {
     /// Packages first, each module behind those that it uses.
     pub files: Vec<SourceFile>,
-    /// What stands around it has to know.
+    /// Its interface, for what is around it.
     pub map: Map,
 }
 

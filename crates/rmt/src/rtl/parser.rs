@@ -64,8 +64,8 @@ struct Parser<'p, 'q> {
     entries: Vec<Entry>,
     /// Bits of the front and the headers.
     bits: u32,
-    /// Fields that somebody reads.
-    wanted: BTreeSet<FieldId>,
+    /// Fields that are read.
+    live: BTreeSet<FieldId>,
     /// What is summed and verified, in this order.
     late: Vec<Late>,
 }
@@ -81,7 +81,7 @@ enum Late {
 /// A parser's module.
 pub(super) struct Made {
     pub text: String,
-    /// Of the packet, that it may look at.
+    /// Bytes of the packet that it may read.
     pub in_bytes: u32,
     /// From its input to its output.
     pub clocks: u32,
@@ -89,10 +89,10 @@ pub(super) struct Made {
 
 pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     let front = Front::new(plan.program, plan.gress);
-    let wanted = plan.carried[0].fields.clone();
-    let mut parser = Parser { plan, front, entries: Vec::new(), bits: 0, wanted, late: Vec::new() };
+    let live = plan.carried[0].fields.clone();
+    let mut parser = Parser { plan, front, entries: Vec::new(), bits: 0, live, late: Vec::new() };
     parser.order()?;
-    parser.want();
+    parser.add_own_reads();
     let in_bytes = (parser.bits.saturating_sub(parser.front.bits()) / 8).max(1);
     parser.bits = parser.front.bits() + in_bytes * 8;
     parser.later()?;
@@ -108,7 +108,7 @@ pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
 }
 
 impl Parser<'_, '_> {
-    /// All entries that can be met, and how many bits they look at.
+    /// All entries that can be met, and how many bits they read.
     fn order(&mut self) -> Res<()> {
         let mut ready = Vec::new();
         let mut open = BTreeSet::new();
@@ -130,7 +130,7 @@ impl Parser<'_, '_> {
                 format!("the parser state `{}`, from which a loop or more than {MOST_BYTES} bytes follow,", state.name);
             return refuse(state.pos, what);
         }
-        self.bits = self.bits.max(end).max(self.looks(entry));
+        self.bits = self.bits.max(end).max(self.lookahead_end(entry));
         for (_, target) in &state.cases {
             match target {
                 Target::State(next) => self.visit(Entry { state: *next, cursor: end }, open, ready)?,
@@ -162,9 +162,9 @@ impl Parser<'_, '_> {
     }
 
     /// The last bit that a lookahead of this state sees.
-    fn looks(&self, entry: Entry) -> u32 {
+    fn lookahead_end(&self, entry: Entry) -> u32 {
         let mut last = 0;
-        let mut look = |e: &Expr, cursor: u32| {
+        let mut add = |e: &Expr, cursor: u32| {
             e.walk(&mut |e| {
                 if let crate::ir::ExprKind::Lookahead(offset) = e.kind {
                     last = last.max(cursor + offset + e.ty.width());
@@ -174,19 +174,19 @@ impl Parser<'_, '_> {
         let mut cursor = entry.cursor;
         for op in self.ops(entry) {
             if let ParseOp::Assign(_, e) = op {
-                look(e, cursor);
+                add(e, cursor);
             }
             cursor += self.length(op);
         }
         let state = &self.plan.program.half(self.plan.gress).states[entry.state];
-        state.on.iter().for_each(|e| look(e, cursor));
+        state.on.iter().for_each(|e| add(e, cursor));
         last.next_multiple_of(8)
     }
 
     /// Fields that the parser itself reads, too.
-    fn want(&mut self) {
+    fn add_own_reads(&mut self) {
         let read = self.read();
-        self.wanted.extend(read);
+        self.live.extend(read);
     }
 
     fn read(&self) -> BTreeSet<FieldId> {
@@ -204,7 +204,7 @@ impl Parser<'_, '_> {
         out
     }
 
-    /// What the states leave to the sums behind them. So no state can look at what was verified.
+    /// What the states leave to the sums behind them. So no state can read what was verified.
     fn later(&mut self) -> Res<()> {
         let read = self.read();
         let mut late = Vec::new();
@@ -253,7 +253,7 @@ impl Parser<'_, '_> {
         all.push("in_data".into());
         text.line("// The packet behind its intrinsic metadata, the first bit leftmost.");
         text.line(format!("wire [{}:0] bits = {{{}}};", self.bits - 1, all.join(", ")));
-        self.wanted.iter().for_each(|f| text.line(format!("{} {};", logic(plan.width(*f)), plan.field(*f))));
+        self.live.iter().for_each(|f| text.line(format!("{} {};", logic(plan.width(*f)), plan.field(*f))));
         if !self.late.is_empty() {
             text.line("// What is summed, and which sums this packet has and asks for.");
             text.line(format!("logic [{}:0] asks;", self.late.len() - 1));
@@ -268,7 +268,7 @@ impl Parser<'_, '_> {
         text.line("always_comb begin");
         let stamp = format!("{half}_intrinsic_metadata_from_parser_t.global_tstamp");
         let stamp = plan.program.half(plan.gress).intrinsic.get(&stamp);
-        for id in &self.wanted {
+        for id in &self.live {
             let value = if Some(id) == stamp { fit("in_time", 48, plan.width(*id)) } else { "'0".into() };
             text.line(format!("{} = {value};", plan.field(*id)));
         }
@@ -344,25 +344,25 @@ impl Parser<'_, '_> {
     fn op(&self, text: &mut Text, op: &ParseOp, cursor: u32, late: &mut usize) -> Res<()> {
         let plan = self.plan;
         let operands = Reading { parser: self, cursor };
-        let wanted = |id: &FieldId| self.wanted.contains(id);
+        let is_live = |id: &FieldId| self.live.contains(id);
         match op {
             ParseOp::Extract(h, _) => {
                 let header = &plan.program.headers[*h];
                 let mut at = cursor;
                 for id in &header.fields {
                     let width = plan.width(*id);
-                    if wanted(id) {
+                    if is_live(id) {
                         text.line(format!("{} = {};", plan.field(*id), self.bits_at(at, width)));
                     }
                     at += width;
                 }
-                if wanted(&header.valid) {
+                if is_live(&header.valid) {
                     text.line(format!("{} = 1'b1;", plan.field(header.valid)));
                 }
             }
             ParseOp::Advance(_) => {}
             ParseOp::Assign(dst, e) => {
-                if let Some(id) = dst.field().filter(wanted) {
+                if let Some(id) = dst.field().filter(is_live) {
                     let value = expression(e, &operands)?;
                     text.line(assignment(plan.field(id), plan.width(id), dst, &value, e.ty.width()));
                     // What was verified into this field before does not count.
@@ -421,7 +421,7 @@ impl Parser<'_, '_> {
         reset(text, &["out"]);
         text.line("end");
         let mut unused = vec!["bits".to_string(), "in_queue".into(), "in_time".into(), "in_len".into()];
-        unused.extend(self.wanted.iter().map(|f| self.plan.field(*f).to_string()));
+        unused.extend(self.live.iter().map(|f| self.plan.field(*f).to_string()));
         text.line(format!("wire unused_bits = &{{1'b0, {}}};", unused.join(", ")));
         text.line("endmodule");
         1 + if waits > 0 { waits + 1 } else { 0 }

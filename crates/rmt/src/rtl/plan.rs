@@ -7,11 +7,11 @@ use crate::ir::{Apply, Deparse, Destination, Dst, Expr, FieldId, Gress, ParseOp,
 use crate::limits::{Group, groups};
 use std::collections::BTreeSet;
 
-/// What a node does.
+/// Work of a node.
 pub(super) enum Work<'p> {
     /// Decides.
     Condition(&'p Expr),
-    /// Looks up and acts.
+    /// A table: lookup and action.
     Table(&'p Apply),
     /// Acts.
     Statements(Vec<&'p Stmt>),
@@ -52,7 +52,7 @@ pub(super) struct Signal {
     pub when: When,
 }
 
-/// What is handed on at a boundary between stages.
+/// Values passed on at a boundary between stages.
 #[derive(Default, Clone)]
 pub(super) struct Carried {
     pub fields: BTreeSet<FieldId>,
@@ -154,8 +154,8 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Some node asks for this signal.
-    pub(super) fn wanted(&self, signal: usize) -> bool {
+    /// Some node reads this signal.
+    pub(super) fn is_read(&self, signal: usize) -> bool {
         let asks = |n: &Node| !n.dead && (n.guard == Some(signal) || n.exits.contains(&signal));
         !self.nodes[self.signals[signal].node].dead && self.nodes.iter().any(asks)
     }
@@ -291,7 +291,7 @@ fn parser_writes(program: &Program, gress: Gress) -> BTreeSet<FieldId> {
     out
 }
 
-/// Fields of the architecture that what stands around the pipeline looks at.
+/// Fields of the architecture that are read around the pipeline.
 pub(super) fn outcomes(gress: Gress) -> &'static [&'static str] {
     match gress {
         Gress::Ingress => &[

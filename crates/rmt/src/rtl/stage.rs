@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// Writes what a body does, or only reports whether it does anything.
 type Visit<'v> = dyn FnMut(&mut Option<&mut Text>, &[&Stmt], &Phase) -> Res<bool> + 'v;
 
-/// What all modules of a half share.
+/// State that all modules of a half share.
 pub(super) struct Shared<'s> {
     /// `ingress` or `egress`.
     pub half: &'static str,
@@ -31,14 +31,14 @@ pub(super) struct Shared<'s> {
     pub place: &'s dyn Fn(crate::diag::Pos) -> String,
 }
 
-/// What the control plane names.
+/// Targets that the control plane names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Table(usize),
     Holds(Holds),
 }
 
-/// What a stage became.
+/// Generated module of a stage.
 pub(super) struct Made {
     pub text: String,
     pub units: Vec<Unit>,
@@ -159,7 +159,7 @@ impl<'p> Stage<'_, 'p> {
         Ok(())
     }
 
-    /// `m` is what decisions look at: the input, or the input two clocks later where memories are read in between.
+    /// `m` is what decisions read: the input, or the input two clocks later where memories are read in between.
     fn delays(&self, text: &mut Text) {
         let (half, n) = (self.shared.half, self.number);
         if self.looks_up {
@@ -218,7 +218,7 @@ impl<'p> Stage<'_, 'p> {
         let none = BTreeSet::new();
         let name = &self.plan.nodes[node].name;
         for (i, signal) in self.plan.signals.iter().enumerate().filter(|(_, s)| s.node == node) {
-            if !self.plan.wanted(i) {
+            if !self.plan.is_read(i) {
                 continue;
             }
             let outcome = match (&self.plan.nodes[node].work, &signal.when) {
@@ -407,8 +407,8 @@ impl<'p> Stage<'_, 'p> {
         self.shared.timing == Timing::Split
     }
 
-    /// How often what was decided is held for a clock: while the units' memories are read, or until it is acted upon;
-    /// and behind the units' programs.
+    /// How often what was decided is held for a clock. It is held while the units' memories are read, until it is acted
+    /// upon, and behind the units' programs.
     fn held(&self) -> usize {
         usize::from(self.split() || self.registers()) + usize::from(self.split() && self.registers())
     }

@@ -11,7 +11,7 @@ const TERNARY: u32 = 512;
 /// Bits of an address of a memory at most.
 const ADDRESS: u32 = 20;
 
-/// What a table becomes.
+/// Hardware form of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Its entries are constants, or it has none.
@@ -30,10 +30,10 @@ pub enum Shape {
     },
 }
 
-/// The bits of a table's key, and of what an entry says.
+/// The bits of a table's key, and of an entry's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// What it becomes.
+    /// Its hardware form.
     pub shape: Shape,
     /// Widths of the keys; the first has the highest bits.
     pub keys: Vec<u32>,
@@ -68,7 +68,7 @@ impl Layout {
         self.keys.iter().sum()
     }
 
-    /// Of what an entry says.
+    /// Of an entry's content.
     pub fn data_bits(&self) -> u32 {
         (self.action_bits + self.args_bits).max(1)
     }
@@ -87,7 +87,7 @@ impl Layout {
         self.actions.iter().position(|a| *a == action).unwrap_or(0)
     }
 
-    /// Where a parameter of an action begins in the action data.
+    /// Offset of an action's parameter in the action data.
     pub(super) fn arg_at(&self, program: &Program, action: usize, number: usize) -> u32 {
         program.actions[action].params[..number].iter().map(|p| p.1.width()).sum()
     }

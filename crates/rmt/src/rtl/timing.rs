@@ -1,6 +1,6 @@
 //! How a half's work is spread over clocks.
 
-/// How much is done in a clock.
+/// Work in a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
     /// Few clocks: a simulation's time goes by their number.

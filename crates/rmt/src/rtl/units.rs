@@ -8,7 +8,7 @@ use crate::ir::{Destination, Expr, ExprKind, FieldId, Program, Stmt, StmtKind};
 use crate::limits::Uses;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a unit holds.
+/// Content of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holds {
     Register(usize),
@@ -24,7 +24,7 @@ pub(super) struct Unit {
     pub programs: Vec<usize>,
     /// Outputs that somebody takes, with their widths.
     pub outputs: BTreeMap<usize, u32>,
-    /// What the programs read of the packet.
+    /// Fields of the packet that the programs read.
     pub fields: BTreeSet<FieldId>,
     pub index_bits: u32,
     pub pos: Pos,
@@ -141,7 +141,7 @@ fn use_of(plan: &Plan, stmt: &Stmt, live: &BTreeSet<FieldId>, found: &mut BTreeM
             }
         }
         let mut reads = Uses::of(program, stmt).reads;
-        // The index is looked at a clock earlier; what only it reads is no input of the unit.
+        // The index is read a clock earlier; what only it reads is no input of the unit.
         let mut body = BTreeSet::new();
         info.body.iter().for_each(|s| body_fields(s, &mut body));
         reads.retain(|f| body.contains(f));

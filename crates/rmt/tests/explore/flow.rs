@@ -89,7 +89,7 @@ impl Flow {
         let length = packet.len() + payload as usize;
         self.native.ingress([Input { port, queue: 0, bytes: packet, length }], &mut self.batch);
         let output = self.batch.outputs[0];
-        if !output.kept {
+        if !output.forwarded {
             return Out::default();
         }
         assert!(!output.bypass, "nothing here is for the exception path");
@@ -102,7 +102,7 @@ impl Flow {
         self.native.egress([Input::whole(port, packet)], &mut self.batch);
         let output = self.batch.outputs[0];
         let pseudo = self.batch.mirrors(&output).first().map(|copy| copy.front().to_vec());
-        let sent = output.kept.then(|| (port, self.batch.head(&output).to_vec()));
+        let sent = output.forwarded.then(|| (port, self.batch.head(&output).to_vec()));
         Out { sent, pseudo }
     }
 }

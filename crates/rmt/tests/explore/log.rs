@@ -1,5 +1,6 @@
-//! A shared log: two connections write records of two bytes, in segments of one to three bytes that come in any order
-//! and as often as they like. Each record gets one place in the log, whole, and each connection's are in its own order.
+//! A shared log: two connections write records of two bytes. The segments have of one to three bytes that come in any
+//! order and as often as they like. Each record gets one place in the log, whole, and each connection's are in its own
+//! order.
 use super::flow::{Flow, HOST, NET, Out, Registers, segment_of, word};
 use super::{Model, bytes, explore};
 
@@ -192,7 +193,7 @@ impl Model for Writers {
         }
         let behind = |flow: &usize| state.readable[*flow] < self.next(state, *flow);
         if let Some(flow) = (0..2).find(behind) {
-            return Some(format!("the host does not know what {flow} has brought"));
+            return Some(format!("the host lacks what {flow} has brought"));
         }
         let wrong = self.misplaced(state);
         wrong.or_else(|| (!self.finishes(state)).then(|| "from here the log can't be finished".into()))

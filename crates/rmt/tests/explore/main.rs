@@ -1,8 +1,7 @@
 //! Every order of events, not some (thesis 5.3: "TCP state is always kept consistent"): small streams through the
-//! compiled P4 program, exhaustively. Segments may be lost, doubled and overtaken, pseudo segments wait, overtake each
-//! other and are lost at the traffic manager, an application reads at any time. In every state that can be reached
-//! the application's bytes are right, and from every state the stream can be finished. So with two writers of a shared
-//! log.
+//! compiled P4 program, exhaustively. Segments may be lost, doubled and overtaken. Pseudo segments wait, overtake each
+//! other and are lost at the traffic manager. An application reads at any time. In every state that can be reached the
+//! application's bytes are right, and from every state the stream can be finished. So with two writers of a shared log.
 //!
 //! `EXPLORE=7 cargo test --release -p rmt --test explore -- --nocapture` explores longer streams (bytes).
 //!
@@ -60,7 +59,7 @@ fn way<S: Clone + Eq + Hash + Debug>(from: &HashMap<S, Option<(S, String)>>, mut
     lines.join("\n")
 }
 
-/// Bytes of the stream: by default, or as the environment says.
+/// Bytes of the stream: by default, or as `EXPLORE` sets it.
 pub(crate) fn bytes(default: u32) -> u32 {
     std::env::var("EXPLORE").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }

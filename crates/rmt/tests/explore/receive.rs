@@ -23,7 +23,7 @@ struct Receiver {
     flow: Flow,
     total: u32,
     window: usize,
-    told: usize,
+    advertised: usize,
     /// Stream position of the segment that is on its way through.
     arriving: u32,
 }
@@ -36,8 +36,8 @@ fn byte(position: u32) -> u8 {
 impl Receiver {
     fn new(total: u32, extensions: &[&str]) -> Receiver {
         let flow = Flow::new(extensions, FIRST, 5000, BUFFER - 1);
-        let (window, told) = (flow.place("rx_window"), flow.place("rx_advertised"));
-        Receiver { flow, total, window, told, arriving: 0 }
+        let (window, advertised) = (flow.place("rx_window"), flow.place("rx_advertised"));
+        Receiver { flow, total, window, advertised, arriving: 0 }
     }
 
     /// Something goes through the pipeline.
@@ -132,7 +132,7 @@ impl Model for Receiver {
     fn first(&self) -> State {
         let mut registers = self.flow.read();
         registers[self.window] = [FIRST, FIRST.wrapping_add(BUFFER)];
-        registers[self.told] = registers[self.window];
+        registers[self.advertised] = registers[self.window];
         registers[self.flow.place("tx_window")] = [5000, 5000];
         registers[self.flow.place("tx_edge")] = [6000, 0];
         State { registers, waiting: Vec::new(), buffer: [0; BUFFER as usize], readable: 0, read: 0 }
@@ -161,9 +161,9 @@ impl Model for Receiver {
         if state.readable > self.total || state.readable > state.read + BUFFER || state.readable < self.next(state) {
             return Some("the application may read what is not there".into());
         }
-        let ([_, edge], [acked, told]) = (state.registers[self.window], state.registers[self.told]);
-        if edge != told || acked.wrapping_sub(FIRST) > state.readable {
-            return Some("the peer was told something else than the data-path believes".into());
+        let ([_, edge], [acked, advertised]) = (state.registers[self.window], state.registers[self.advertised]);
+        if edge != advertised || acked.wrapping_sub(FIRST) > state.readable {
+            return Some("the advertised window differs from that of the data-path".into());
         }
         let right = |p: &u32| state.buffer[(p % BUFFER) as usize] == byte(*p);
         if let Some(p) = (state.read..state.readable).find(|p| !right(p)) {

@@ -66,11 +66,11 @@ impl Sender {
         let credits = if flags == 0 { CREDITS } else { 0 };
         let out = self.flow.process(CONTROL, &descriptor(GRANT, flags, 0, credits, CREDITS), 0);
         let after = State { registers: self.flow.read(), ..state.clone() };
-        self.hear(after, out.sent)
+        self.take_descriptor(after, out.sent)
     }
 
     /// What libTOE does with a descriptor.
-    fn hear(&self, mut state: State, sent: Option<(u16, Vec<u8>)>) -> State {
+    fn take_descriptor(&self, mut state: State, sent: Option<(u16, Vec<u8>)>) -> State {
         let Some((HOST, dma)) = sent else { return state };
         assert_eq!(dma[1] & BAD_ACK, 0, "the peer acknowledges only what was sent");
         let una = word(&dma, 24).wrapping_sub(FIRST);
@@ -101,7 +101,7 @@ impl Sender {
         let frame = segment(1, FIRST.wrapping_add(ack), WINDOW as u16, 0);
         let out = self.flow.process(NET, &frame, 0);
         after.registers = self.flow.read();
-        self.hear(after, out.sent)
+        self.take_descriptor(after, out.sent)
     }
 
     /// With timeouts, credits and a network that loses nothing, all is acknowledged in the end.

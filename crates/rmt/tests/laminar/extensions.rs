@@ -1,4 +1,4 @@
-//! The extensions on the interpreter, and what each costs: lines of P4 and resources, as `docs/P4.md` says.
+//! The extensions on the interpreter, and what each costs: lines of P4 and resources, as in `docs/P4.md`.
 use super::*;
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ fn block(left: u32, right: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_block_tells_of_the_interval() {
+fn a_block_reports_the_interval() {
     let mut m = with_state(1000, 10_000, &["SACK"]);
     let (_, first) = delivered(receive(&mut m, &Seg::data(1500, 500)));
     let (_, second) = delivered(receive(&mut m, &Seg::data(2000, 100)));
@@ -183,7 +183,7 @@ fn every_combination_is_a_pipeline() {
 }
 
 #[test]
-fn the_page_tells_lines_and_resources_of_each() {
+fn the_page_has_lines_and_resources_of_each() {
     let page = std::fs::read_to_string(folder("docs/P4.md")).unwrap();
     let share = |report: &rmt::Report, name| report.shares().iter().find(|s| s.0 == name).unwrap().1;
     let rows = ALL.iter().map(|name| (*name, vec![*name])).chain([("all", ALL.to_vec())]);

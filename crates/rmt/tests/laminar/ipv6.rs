@@ -62,7 +62,7 @@ fn options_of_both_kinds_are_in_the_length() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_dropped_and_strangers_handed_on() {
+fn lengths_that_cannot_be_are_dropped_unknown_flows_passed() {
     let mut m = over_v6(&["TIMELY"]);
     let port = |m: &mut Machine, frame: &[u8]| receive::port_of(m, frame).map(|(port, ..)| port);
     let with = |seg: &Seg, at: usize, value: u8| {

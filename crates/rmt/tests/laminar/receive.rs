@@ -105,7 +105,7 @@ fn out_of_order_is_placed_at_its_address() {
 }
 
 #[test]
-fn the_host_hears_of_a_closed_gap_ahead_of_the_merge() {
+fn the_host_gets_a_closed_gap_ahead_of_the_merge() {
     let mut m = machine(10_000);
     pass(&mut m, &Seg::data(1500, 500));
     let (dma, pseudo) = delivered(receive(&mut m, &Seg::data(1000, 500)));
@@ -156,7 +156,7 @@ fn congestion_marks_are_echoed_one_by_one() {
 }
 
 #[test]
-fn consumed_bytes_open_the_window_and_tell_the_peer() {
+fn consumed_bytes_open_the_window_and_advertise_it() {
     let mut m = machine(1000);
     pass(&mut m, &Seg::data(1000, 1000));
     let sync = Dma { position: 250, edge: 2000, ..Dma::to(2) };
@@ -240,7 +240,7 @@ fn bad_frames_are_dropped() {
     }
 }
 
-/// Bytes of an interval whose gap is closed may have been read and their room reused, before the merge: old copies of
+/// Bytes of an interval whose gap is closed may have been read and their room reused, before the merge. Old copies of
 /// them must not be placed again.
 #[test]
 fn what_the_application_may_have_read_is_not_placed_again() {

@@ -1,4 +1,4 @@
-//! The extension `SHARED_LOG`: places in the log, segment by segment; then many flows over a bad network, whose records
+//! The extension `SHARED_LOG`: places in the log, segment by segment. Then many flows over a bad network, whose records
 //! must all be in the log, each whole, and each flow's in order.
 use super::stream::{Random, byte};
 use super::*;
@@ -257,8 +257,8 @@ fn every_record_of_every_flow_is_in_the_log_once_and_in_order() {
                 let (from, place) = writer.extents.iter().rev().find(|(from, _)| *from <= offset).unwrap();
                 let at = place.wrapping_add(offset - from).wrapping_sub(base);
                 let record = &log[at as usize..(at + RECORD) as usize];
-                let wanted: Vec<u8> = (offset..offset + RECORD).map(|o| content(writer.flow, o)).collect();
-                assert_eq!(record, wanted, "flow {} record {number}", writer.flow);
+                let expected: Vec<u8> = (offset..offset + RECORD).map(|o| content(writer.flow, o)).collect();
+                assert_eq!(record, expected, "flow {} record {number}", writer.flow);
                 assert!(!std::mem::replace(&mut used[(at / RECORD) as usize], true), "two records at {at}");
                 assert!(last < Some(at), "a later record stands before an earlier one");
                 shuffled += (last.is_some_and(|last| last + RECORD != at)) as u32;

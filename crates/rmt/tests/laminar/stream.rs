@@ -1,5 +1,5 @@
-//! A byte stream through loss, duplication and reordering, of segments and of pseudo segments, into a small buffer
-//! that is reused many times: the application must read exactly what was sent, and nothing may wedge.
+//! A byte stream through loss, duplication and reordering, of segments and of pseudo segments, into a small buffer that
+//! is reused many times. The application must read exactly what was sent, and nothing may wedge.
 use super::*;
 use std::collections::VecDeque;
 

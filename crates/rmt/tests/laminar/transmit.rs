@@ -39,7 +39,7 @@ fn payload_leaves_with_its_sequence_number() {
     assert_eq!((seg.seq, seg.ack, seg.flags, seg.payload.as_slice()), (ISS, 1000, 0x18, &b"hello world"[..]));
     assert_eq!((seg.window as u32, seg.ecn), (10_000 >> 7, 2));
     let again = send(&mut m, 11, b"!").unwrap();
-    assert_eq!((again.seq, again.ecn), (ISS + 11, 0), "the host does not say that it is new");
+    assert_eq!((again.seq, again.ecn), (ISS + 11, 0), "the host does not mark it as new");
     assert_eq!(register(&m, "tx_window"), [ISS, ISS + 12]);
     assert_eq!(register(&m, "tx_credits"), [5000 - 12]);
 }
@@ -95,7 +95,7 @@ fn a_window_counts_only_with_a_valid_acknowledgement() {
     for (position, ack) in [(1000, ISS.wrapping_sub(70_000)), (1007, ISS + 101)] {
         let dma = delivered(receive(&mut m, &Seg { ack, window: 65_535, ..Seg::data(position, 7) })).0.unwrap();
         assert_eq!(register(&m, "tx_edge"), [ISS + 60_000]);
-        assert_eq!(dma.edge, ISS, "nor does the host hear of it");
+        assert_eq!(dma.edge, ISS, "nor does the host get it");
     }
 }
 
@@ -212,7 +212,7 @@ fn three_duplicates_retransmit_and_halve_the_credits() {
     assert_eq!(register(&m, "dup_ack_count"), [0]);
 }
 
-/// The window's scale rounds, so that the edge seems to be here and there: a peer's acknowledgements of 1,460 bytes
+/// The window's scale rounds, so that the edge seems to be here and there. A peer's acknowledgements of 1,460 bytes
 /// each with a scale of 3 advertise it by 4 bytes less every second time.
 #[test]
 fn what_the_scale_rounds_off_hides_no_duplicate() {

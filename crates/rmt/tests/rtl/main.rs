@@ -292,7 +292,7 @@ fn both_halves_and_what_stands_around_them_agree_at_length() {
 
 /// What is outside the subset is named, with its place.
 #[test]
-fn what_cannot_be_rtl_says_so() {
+fn what_cannot_be_rtl_is_refused() {
     let cases = [
         ("Random<bit<16>>() r; action go() { hdr.seg.port = r.get(); }", "go();", "a random number"),
         (
@@ -306,11 +306,11 @@ fn what_cannot_be_rtl_says_so() {
             "1000 entries that have masks",
         ),
     ];
-    for (decls, apply, wanted) in cases {
+    for (decls, apply, expected) in cases {
         let list =
             rmt::rtl::generate(&small_program(decls, apply), Gress::Ingress, Timing::Split).expect_err("it is refused");
         let text = list[0].to_string();
-        assert!(text.contains(wanted) && text.contains("case.p4:") && text.contains("docs/RTL.md"), "{text}");
+        assert!(text.contains(expected) && text.contains("case.p4:") && text.contains("docs/RTL.md"), "{text}");
     }
     let loaded = load(&folder("tests/p4/accept/parser_checksum.p4"));
     let list = rmt::rtl::generate(&loaded, Gress::Egress, Timing::Split).expect_err("it is refused");
@@ -325,10 +325,11 @@ fn a_signal_is_explained_by_lines_of_the_program() {
     let edge = explain("hdr.seg.ack_edge").expect("it is a field of the program");
     assert_eq!(edge, explain("hdr_seg_ack_edge").unwrap());
     assert_eq!(edge.field.as_deref(), Some("hdr.seg.ack_edge"));
-    let told = edge.set.iter().find(|set| set.text.contains("meta_snd_una")).expect("the table `usable_edge` sets it");
-    let [program, action] = [&told.program, &told.action].map(|place| place.clone().unwrap_or_default());
-    assert!(program.starts_with("transmission.p4:"), "{told:?}");
-    assert!(action.starts_with("transmit_window.forget_edge (transmission.p4:"), "{told:?}");
+    let setter =
+        edge.set.iter().find(|set| set.text.contains("meta_snd_una")).expect("the table `usable_edge` sets it");
+    let [program, action] = [&setter.program, &setter.action].map(|place| place.clone().unwrap_or_default());
+    assert!(program.starts_with("transmission.p4:"), "{setter:?}");
+    assert!(action.starts_with("transmit_window.forget_edge (transmission.p4:"), "{setter:?}");
     let line = |place: &str| place.trim_end_matches(')').rsplit(':').next().unwrap().parse::<usize>().unwrap();
     let text = std::fs::read_to_string(folder("../../p4/transmission.p4")).unwrap();
     assert!(text.lines().nth(line(&program) - 1).unwrap().contains("usable_edge"), "the table is applied at {program}");

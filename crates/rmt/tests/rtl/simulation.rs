@@ -212,10 +212,10 @@ fn compare(half: &Recording, answer: &str, expected: &Expected) -> Result<(), St
     let words: Vec<&str> = answer.split(' ').collect();
     match (words[0], expected) {
         ("c", Expected::Written) => Ok(()),
-        ("c", Expected::Words { name, index, target, words: wanted }) => {
+        ("c", Expected::Words { name, index, target, words: expected }) => {
             let seen = half.control.words(*target, words[1]);
-            let text = || format!("{name}[{index}] is {seen:x?}, not {wanted:x?}");
-            if seen == *wanted { Ok(()) } else { Err(text()) }
+            let text = || format!("{name}[{index}] is {seen:x?}, not {expected:x?}");
+            if seen == *expected { Ok(()) } else { Err(text()) }
         }
         ("p", Expected::Packet { packet, queued, mirrored }) => {
             let seen = outcome(half, &words, packet);

@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// Bytes that look like the packets of a program: numbers of all sizes at random.
+/// Bytes that resemble the packets of a program: numbers of all sizes at random.
 pub(crate) fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let len = random.below(most as u64 + 1) as usize;
@@ -237,7 +237,7 @@ pub(crate) fn program_around(controls: &str) -> rmt::Loaded {
     rmt::load_text("case.p4", text, &[], &read).unwrap_or_else(|list| panic!("{}", list[0]))
 }
 
-/// A whole program around an ingress control, which sends to port 1 unless it says another one.
+/// A whole program around an ingress control, which sends to port 1 unless it sets another one.
 pub(crate) fn small_program(decls: &str, apply: &str) -> rmt::Loaded {
     program_around(&ingress_control(decls, &format!("ig_tm_md.ucast_egress_port = 1;\n{apply}")))
 }

@@ -12,7 +12,7 @@ const GROWTH_DIVISOR: u64 = 4;
 /// Rounds of that before slow start is over.
 const ROUNDS: u8 = 5;
 
-/// What is known of the round trips of a slow start, in few bytes, since each connection has it.
+/// Round-trip state of a slow start, in few bytes, since each connection has it.
 ///
 /// A round is as long as a round trip. It has one sample or a few, since the data-path times one segment at a time.
 /// Section 4.2 asks for eight, so that noise does not count. Here noise costs a round or two of slower growth, until a

@@ -11,7 +11,7 @@ pub struct Kind {
     pub name: &'static str,
     /// The number in the ring that programs and the daemon share. It never changes; 0 is not used.
     pub code: u8,
-    /// What it needs of the data-path.
+    /// Its needs of the data-path.
     pub needs: Needs,
     /// Makes the policy of one flow. Takes the payload bytes of a full segment, and the time now.
     pub new: fn(u32, Nanos) -> Box<dyn Policy>,

@@ -1,6 +1,6 @@
 //! TIMELY (Mittal et al., SIGCOMM 2015): a rate from the round-trip time and its gradient. This is the form with one
-//! fair point to come to rest at ("patched TIMELY": Zhu et al., "ECN or Delay", CoNEXT 2016, algorithm 2). With the
-//! first paper's algorithm, any shares of the flows are as stable as fair ones.
+//! fair point of convergence ("patched TIMELY": Zhu et al., "ECN or Delay", CoNEXT 2016, algorithm 2). With the first
+//! paper's algorithm, any shares of the flows are as stable as fair ones.
 //!
 //! The papers' thresholds are for NIC timestamps. Here a round-trip time includes the wake-ups and batches of software
 //! hosts. Two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for
@@ -27,7 +27,7 @@ const BETA_BETWEEN: f64 = 0.05;
 /// capacity)`: with 20 flows on 1 Gbit/s, a queue of dsack `T_low`.
 const STEP: f64 = 312_500.0;
 /// Slower flows, bytes a second (50 Mbit/s), step with the root of their rate, or the queue of many would be longer
-/// than any buffer. With the root and not in proportion, because there is one fair point to come to rest at then.
+/// than any buffer. With the root and not in proportion, because there is one fair point of convergence then.
 const FULL_STEP: f64 = 6_250_000.0;
 /// Least rate, bytes a second: one segment in ten milliseconds keeps the measurements coming.
 const MIN_RATE: f64 = 150_000.0;

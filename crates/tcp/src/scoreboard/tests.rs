@@ -162,10 +162,10 @@ fn a_filled_hole_shows_what_lay_beyond_another_one() {
     several.begin(at(1000));
     resend(&mut several, 0, 1000);
     several.acknowledge(UNA, at(700), true, &BEGIN);
-    assert_eq!(resend(&mut several, 700, 1100), [], "it would have told");
+    assert_eq!(resend(&mut several, 700, 1100), [], "it would have been reported");
 }
 
-/// RFC 6582 section 4.1: without blocks, duplicates of what was sent twice would look like another loss.
+/// RFC 6582 section 4.1: without blocks, duplicates of what was sent twice would be taken for another loss.
 #[test]
 fn recovery_without_sack_ends_beyond_what_was_sent() {
     for (with_sack, active) in [(true, false), (false, true)] {
@@ -295,7 +295,7 @@ fn a_lost_retransmission_is_found_by_a_later_one() {
 proptest! {
     /// Whatever a peer reports, blocks stay in order, and only holes are ever sent again.
     #[test]
-    fn blocks_and_holes_are_what_a_map_of_bytes_says(
+    fn blocks_and_holes_are_those_of_a_map_of_bytes(
         steps in prop::collection::vec((0..3u8, 1..400u32, 1..60u32), 1..80),
     ) {
         let (mut board, mut una, mut map) = (Scoreboard::new(UNA), 0u32, [false; 600]);
@@ -317,7 +317,7 @@ proptest! {
                 }
                 _ => {
                     let (left, right) = (una + off, (una + off + len).min(600));
-                    // A full board forgets; the rest of this test would have to know what.
+                    // A full board forgets; this test does not model what.
                     if left < right && board.blocks.len() < MOST {
                         board.note_block(at(left), at(right), at(una), at(600), &BEGIN);
                         map[left as usize..right as usize].fill(true);
@@ -334,8 +334,8 @@ proptest! {
                 prop_assert!(map[(block.left - UNA) as usize..(block.right - UNA) as usize].iter().all(|has| *has));
                 before = block.right;
             }
-            let told: u32 = map[una as usize..].iter().map(|has| u32::from(*has)).sum();
-            prop_assert!(board.sacked() <= told);
+            let sacked: u32 = map[una as usize..].iter().map(|has| u32::from(*has)).sum();
+            prop_assert!(board.sacked() <= sacked);
         }
     }
 }

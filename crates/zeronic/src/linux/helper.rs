@@ -1,4 +1,4 @@
-//! Whoever is in the namespace: it makes the device and sockets, and passes them on. A descriptor stays attached to the
+//! Helper in the namespace: it makes the device and sockets, and passes them on. A descriptor stays attached to the
 //! namespace that it was made in, so nobody else has to enter.
 use super::words::{Answer, Asked, LinuxConfig, SPARE};
 use port::{Interface, Tap, TapConfig};
@@ -27,9 +27,9 @@ pub fn serve_linux(
     let Ok(Asked::Begin(config)) = serde_json::from_slice(&message) else { return };
     let begun = enter().and_then(|()| make_device(&config)).and_then(|device| confine().map(|()| device));
     let done = match begun {
-        Ok((device, mac)) => say(to.as_fd(), &Answer::Ready(mac), Some(device.as_fd()))
+        Ok((device, mac)) => answer(to.as_fd(), &Answer::Ready(mac), Some(device.as_fd()))
             .and_then(|()| Helper { to: &to, config, spare: HashMap::new(), next: 0 }.serve()),
-        Err(sentence) => say(to.as_fd(), &Answer::Failed(sentence), None),
+        Err(sentence) => answer(to.as_fd(), &Answer::Failed(sentence), None),
     };
     // The transport is gone, and nobody is left for a report.
     let _ = done;
@@ -53,7 +53,7 @@ fn make_device(config: &LinuxConfig) -> Result<(OwnedFd, [u8; 6]), String> {
     Ok((made.into_fd(), mac.0))
 }
 
-fn say(to: BorrowedFd<'_>, answer: &Answer, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn answer(to: BorrowedFd<'_>, answer: &Answer, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let message = serde_json::to_vec(answer)?;
     handover::send(to, &message, descriptor.as_slice())
 }
@@ -68,7 +68,7 @@ struct Helper<'a> {
 }
 
 impl Helper<'_> {
-    /// The error says that the transport is gone.
+    /// The error shows that the transport is gone.
     fn serve(&mut self) -> io::Result<()> {
         for _ in 0..SPARE {
             self.pass_spare()?;
@@ -125,10 +125,10 @@ impl Helper<'_> {
             Err(error) => {
                 let congestion = &self.config.congestion;
                 let why = format!("no TCP socket with congestion control `{congestion}`: {error}");
-                return say(self.to.as_fd(), &Answer::Failed(why), None);
+                return answer(self.to.as_fd(), &Answer::Failed(why), None);
             }
         };
-        say(self.to.as_fd(), &Answer::Spare(port), Some(socket.as_fd()))?;
+        answer(self.to.as_fd(), &Answer::Spare(port), Some(socket.as_fd()))?;
         self.spare.insert(port, socket);
         Ok(())
     }
@@ -137,19 +137,21 @@ impl Helper<'_> {
         let begun = self.spare.remove(&port).ok_or(Errno::BADF).and_then(|socket| connect(&socket, &remote));
         match begun {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
-            Err(error) => {
-                say(self.to.as_fd(), &Answer::NoWay(port, format!("cannot connect to {remote}: {error}")), None)
-            }
+            Err(error) => answer(
+                self.to.as_fd(),
+                &Answer::Unreachable(port, format!("cannot connect to {remote}: {error}")),
+                None,
+            ),
         }
     }
 
     fn listen(&self, port: u16) -> io::Result<()> {
         let made = self.socket(port, true).and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
         match made {
-            Ok(socket) => say(self.to.as_fd(), &Answer::Listening(port), Some(socket.as_fd())),
+            Ok(socket) => answer(self.to.as_fd(), &Answer::Listening(port), Some(socket.as_fd())),
             Err(error) => {
                 let why = format!("cannot listen on {}:{port}: {error}", self.config.address.0);
-                say(self.to.as_fd(), &Answer::NotListening(port, why), None)
+                answer(self.to.as_fd(), &Answer::NotListening(port, why), None)
             }
         }
     }

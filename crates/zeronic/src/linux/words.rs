@@ -2,7 +2,7 @@
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Where the kernel's TCP is.
+/// Namespace and addresses of the kernel's TCP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxConfig {
     /// The device's name.
@@ -15,11 +15,11 @@ pub struct LinuxConfig {
     pub mtu: u16,
     /// The kernel's congestion control.
     pub congestion: String,
-    /// Where another stack has the same address: what is left to this one.
+    /// This stack's part of an address that another stack has, too.
     pub shared: Option<Share>,
 }
 
-/// What the kernel's TCP has of an address that it shares.
+/// The kernel's part of a shared address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// The hardware address of both.
@@ -31,7 +31,7 @@ pub struct Share {
 /// Sockets that are ready for connections to come: as many as a program may ask for in one round.
 pub(super) const SPARE: usize = 64;
 
-/// What the transport asks for.
+/// Requests of the transport.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Asked {
     /// The first message, and the only one that is answered by [`Answer::Ready`].
@@ -42,7 +42,7 @@ pub(super) enum Asked {
     Listen(u16),
 }
 
-/// What the helper says.
+/// The helper's answers.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The device is there, with the kernel side's hardware address. Its descriptor comes along.
@@ -52,7 +52,7 @@ pub(super) enum Answer {
     /// The socket that listens on this port comes along.
     Listening(u16),
     /// The connection from this port cannot be: why.
-    NoWay(u16, String),
+    Unreachable(u16, String),
     /// Nothing listens on this port: why.
     NotListening(u16, String),
     /// Nothing can be: why.

@@ -5,21 +5,21 @@ use super::store::{Account, Store};
 use memory::Domain;
 use wire::{Ipv4Tuple, Seq};
 
-/// What a flow carries.
+/// Content of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A stream with sequence numbers: TCP.
     Stream,
     /// Messages over a stream: each one takes a receive.
     Messages,
-    /// Messages of verbs over a stream: each says in its header where it goes.
+    /// Messages of verbs over a stream: each has its place in its header.
     Operations,
     /// Unreliable datagrams: each one lands in the next segment.
     Datagrams,
 }
 
 impl Kind {
-    /// Segments say which message they are a part of.
+    /// Segments carry the mark of their message.
     pub(crate) fn has_marks(self) -> bool {
         matches!(self, Kind::Messages | Kind::Operations)
     }
@@ -36,7 +36,7 @@ pub(super) struct Aim {
     pub(super) from: u64,
 }
 
-/// What figure 8 says of a payload.
+/// The cases of figure 8 for a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
     /// (a), (c), (d)
@@ -56,7 +56,7 @@ pub(super) struct Flow {
     account: Account,
     receives: List,
     sends: List,
-    /// The stream is in order up to here, says the transport.
+    /// The stream is in order up to here, as the transport reports.
     cursor: Seq,
     /// The stream was placed without a hole up to here: at or above the cursor.
     frontier: Seq,
@@ -261,8 +261,8 @@ impl Flow {
         self.sent = self.sent.max(self.una + aim.from as u32 + aim.len);
     }
 
-    /// The peer has everything up to `to`, says the transport: moves `una` there, or to what was sent. Returns by how
-    /// much.
+    /// The transport reports that the peer has everything up to `to`: moves `una` there, or to what was sent. Returns
+    /// by how much.
     pub(super) fn acknowledged(&mut self, store: &mut Store, to: Seq) -> u32 {
         if to.at_or_before(self.una) {
             return 0;

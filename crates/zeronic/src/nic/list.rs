@@ -125,7 +125,7 @@ impl List {
 
     fn append(&mut self, store: &mut Store, account: &mut Account, entry: u64) {
         if self.last_block == NONE || usize::from(self.last_at) == BLOCK {
-            let block = store.take(account).expect("room was looked for");
+            let block = store.take(account).expect("room was checked");
             match self.last_block {
                 NONE => (self.first_block, self.first_at) = (block, 0),
                 before => store.link(before, block),
@@ -137,12 +137,12 @@ impl List {
         self.entries += 1;
     }
 
-    /// Shows the parts as they were posted, in order, until it says false.
+    /// Calls `show` with the parts as they were posted, in order, until it returns false.
     fn each(&self, store: &Store, mut show: impl FnMut(Segment) -> bool) {
         self.find(store, |part, _| !show(part));
     }
 
-    /// Shows the parts, each with its block and place there, until it says that this is the one.
+    /// Finds the first part for which `is_it` holds; it gets each with its block and place there.
     fn find(&self, store: &Store, mut is_it: impl FnMut(Segment, (u32, u8)) -> bool) -> Option<Segment> {
         let (mut block, mut at, mut key) = (self.first_block, self.first_at, self.first_key);
         for _ in 0..self.entries {

@@ -1,5 +1,5 @@
-//! Messages over a stream (the paper's section 3.5): each send is a message, and each message takes the next receive,
-//! whether it fills that or not. What a header says of its message ([`Mark`]) is checked here against all others.
+//! Messages over a stream (the paper's section 3.5). Each send is a message, and each message takes the next receive,
+//! whether it fills that or not. A header's data about its message ([`Mark`]) are checked here against all others.
 use std::collections::VecDeque;
 use wire::Seq;
 
@@ -8,7 +8,7 @@ use wire::Seq;
 pub struct Mark {
     /// Messages of the stream before it, modulo 2^32.
     pub number: u32,
-    /// Where it begins in the stream.
+    /// Its begin in the stream.
     pub start: Seq,
     /// Its bytes.
     pub len: u32,
@@ -99,8 +99,8 @@ impl Messages {
         sends.first.wrapping_sub(before) as usize
     }
 
-    /// The receive of the list that a message takes. `None` where what the mark says cannot be, beside what other marks
-    /// said: each message has a byte at least, begins where the one before ends, and does not change.
+    /// The receive of the list that a message takes. `None` where the mark contradicts other marks: each message has a
+    /// byte at least, begins where the one before ends, and does not change.
     pub(super) fn receive_of(&self, mark: Mark, cursor: Seq) -> Option<usize> {
         let incoming = &self.receives;
         let index = usize::try_from(mark.number.wrapping_sub(incoming.first) as i32).ok()?;

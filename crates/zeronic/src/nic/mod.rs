@@ -30,7 +30,7 @@ use std::sync::Arc;
 use store::{BLOCK, Store};
 use wire::{Ipv4Tuple, Seq};
 
-/// How much a NIC holds.
+/// Limits of a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Lines of the flow table, at most 65,535.
@@ -191,7 +191,7 @@ impl Nic {
         }
     }
 
-    /// Whose memory a flow uses.
+    /// Domain of the memory that a flow uses.
     pub fn domain(&self, id: FlowId) -> Option<Domain> {
         let line = self.lines.get(id.line()).filter(|line| line.generation == id.generation)?;
         line.flow.as_ref().map(|flow| flow.domain)
@@ -220,10 +220,10 @@ fn find_mut(lines: &mut [FlowSlot], id: FlowId) -> Option<&mut Flow> {
     lines.get_mut(id.line()).filter(|line| line.generation == id.generation)?.flow.as_mut()
 }
 
-/// Where a flow is.
+/// Positions of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Positions {
-    /// The incoming stream is in order up to here, says the transport.
+    /// The incoming stream is in order up to here, as the transport reports.
     pub cursor: Seq,
     /// It was placed without a hole up to here.
     pub frontier: Seq,

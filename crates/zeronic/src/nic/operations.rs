@@ -1,6 +1,6 @@
-//! Messages of verbs over a stream (docs/ZERONIC.md, "Verbs"). Each begins with a header of 32 bytes; where its payload
-//! goes is asked for as soon as that has come, and before a byte of the payload is written. What a segment says of its
-//! message is checked as for other messages (`messages.rs`).
+//! Messages of verbs over a stream (docs/ZERONIC.md, "Verbs"). Each begins with a header of 32 bytes. Where its payload
+//! goes is asked for as soon as that has come, and before a byte of the payload is written. A segment's data about its
+//! message are checked as for other messages (`messages.rs`).
 use super::payload::{Memory, Payload};
 use memory::{Domain, Fault};
 use smartns::{Content, Denied, HEADER_LEN, Header, MessageKind, RegionRange, Steer};
@@ -74,7 +74,7 @@ pub(super) struct Part<'a> {
     /// The message's place among those that are under way, and its bytes.
     pub(super) index: usize,
     pub(super) len: u32,
-    /// Where the part begins in the message, and in the payload of its segment.
+    /// Offset of the part in the message, and in the payload of its segment.
     pub(super) from: u32,
     pub(super) skip: usize,
     pub(super) payload: Payload<'a>,
@@ -265,8 +265,8 @@ impl Operations {
         self.outgoing.iter().any(refers)
     }
 
-    /// Messages on their way out shall refer to memory no longer. Nobody will look at the payload of requests that the
-    /// peer has carried out; that of others is copied, as far as there is not too much.
+    /// Messages on their way out shall refer to memory no longer. The payload is not read again of requests that the
+    /// peer has carried out. That of others is copied, as far as there is not too much.
     pub(super) fn release(&mut self, acknowledged: u32, memory: &impl Memory) {
         let mut room = MOST_KEPT as u64;
         for message in &mut self.outgoing {

@@ -22,7 +22,7 @@ pub trait Memory {
     fn refer(&self, _: Domain, _: Key, _: u64, _: usize) -> Result<Option<Span>, Fault> {
         Ok(None)
     }
-    /// As [`Memory::write`]; where the region is a device's, the bytes are there when what is returned says so.
+    /// As [`Memory::write`]; where the region is a device's, the bytes are there when the returned copy has ended.
     fn start_write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<Started, Fault> {
         self.write(domain, key, at, from).map(|()| None)
     }

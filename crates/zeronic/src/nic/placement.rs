@@ -1,5 +1,5 @@
 //! Placement of received payload (the paper's figure 8): into the segments of a stream, a message or a datagram, before
-//! any transport has seen it; and the cursor, which follows the transport.
+//! any transport has seen it. Also the cursor, which follows the transport.
 use super::flow::{Aim, Case};
 use super::out_of_order::OutOfOrder;
 use super::payload::{Memory, Payload};
@@ -8,7 +8,7 @@ use memory::{Fault, Transfer};
 use std::sync::Arc;
 use wire::Seq;
 
-/// What became of a payload.
+/// Fate of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// Its bytes `[skip, skip + len)` are in memory; those before were there already, those behind have no segment.
@@ -18,7 +18,7 @@ pub enum Arrival {
         /// Bytes that were written.
         len: u32,
     },
-    /// The same bytes are on their way into a device's memory: [`Nic::take_started`] has the copies, and
+    /// The same bytes are on their way into a device's memory. [`Nic::take_started`] has the copies;
     /// [`Nic::has_landed`] is to be notified when all of them have ended.
     Placing {
         /// Bytes below the cursor.
@@ -36,7 +36,7 @@ pub enum Arrival {
     Fault(Fault),
     /// The message, or the datagram, is longer than its receive.
     TooLong,
-    /// What is said of its message cannot be, beside what was said before.
+    /// Its mark contradicts an earlier one of the message.
     Impossible,
     /// There is no such flow, or it is of another kind.
     NoFlow,

@@ -13,7 +13,7 @@ pub(super) const WORTH_REFERRING: u64 = 4096;
 /// Bytes of a whole frame from which on it refers to them.
 pub(super) const LEAST_REFERRED: u32 = 512;
 
-/// What became of a request for bytes to send.
+/// Result of a request for bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetch {
     /// They were appended, but for the first `skip`, which are acknowledged.
@@ -115,8 +115,8 @@ impl Nic {
         aim.map(|aim| flow.fetched(aim)).is_some()
     }
 
-    /// How the first bytes of `[seq, seq + len)` of the outgoing stream are had best: by reference where so many lie in
-    /// a row that this is worth it, and then they count as fetched.
+    /// How the first bytes of `[seq, seq + len)` of the outgoing stream are had best. It is by reference where so many
+    /// lie in a row that this is worth it. Then they count as fetched.
     pub fn refer(&mut self, id: FlowId, seq: Seq, len: u32, memory: &impl Memory) -> Piece {
         let all = Piece::Copy(len as usize);
         let Some(flow) = find_mut(&mut self.lines, id) else { return all };

@@ -22,7 +22,7 @@ pub(super) struct Store {
     promised: u32,
 }
 
-/// What a flow has of the store.
+/// A flow's account of the store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
     held: u16,

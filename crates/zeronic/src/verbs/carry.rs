@@ -1,5 +1,5 @@
 //! Work of the control stack for verbs: rounds of the device, connections that come and go, outgoing messages.
-use super::links::{CLOSING, Link, STRANGE, Wanted};
+use super::links::{CLOSING, Link, PendingLink, UNCLAIMED};
 use super::{POLL_INTERVAL, RETRY, ROOM, VERBS_PORT, Verbs};
 use crate::nic::{FlowId, Kind, Memory, Outgoing};
 use crate::stack::{Listener, Stack};
@@ -14,7 +14,7 @@ use wire::Nanos;
 /// Messages of a connection that the peer does not have, from which on it has to wait.
 const MESSAGES: usize = 4096;
 /// Messages of a queue pair in a round.
-const TURN: usize = 64;
+const QUANTUM: usize = 64;
 /// The domain of flows whose messages name their own.
 const NO_DOMAIN: Domain = Domain(0);
 
@@ -30,7 +30,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     /// Asks its RDMA device, where it has one. What the answer changed of queue pairs counts at once for their
-    /// connections: the memory of one that is gone may be gone before the next round.
+    /// connections. The memory of one that is gone may be gone before the next round.
     pub fn with_device<R>(&mut self, now: Nanos, ask: impl FnOnce(&mut Device) -> R) -> Option<R> {
         let mut verbs = self.unit.verbs.take()?;
         (self.now, verbs.now) = (now, now);
@@ -40,7 +40,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         Some(answer)
     }
 
-    /// Its RDMA device, to look at.
+    /// Its RDMA device, to read.
     pub fn device_view(&self) -> Option<&Device> {
         self.unit.verbs.as_ref().map(|verbs| &verbs.device)
     }
@@ -49,7 +49,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub(crate) fn deliver_operations(&mut self, flow: FlowId, over: bool) {
         while let Some(finished) = self.unit.nic.take_operation(flow) {
             if let Some((domain, place, byte)) = finished.last {
-                // Where its memory is gone, so is who looks at it.
+                // Where its memory is gone, so is its reader.
                 let _ = self.unit.memory.write(domain, place.key, place.offset, &[byte]);
             }
             if let Some(verbs) = &mut self.unit.verbs {
@@ -65,8 +65,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub(crate) fn verbs_round(&mut self) -> usize {
         let Some(mut verbs) = self.unit.verbs.take() else { return 0 };
         let mut done = verbs.device.poll_streams(self.now, &mut self.unit.drops) + self.follow(&mut verbs);
-        if !verbs.wanted.is_empty() {
-            self.connect_wanted(&mut verbs);
+        if !verbs.pending.is_empty() {
+            self.connect_pending(&mut verbs);
         }
         self.poll_new_link(&mut verbs);
         let mut ready = verbs.device.take_ready();
@@ -103,7 +103,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         for flow in ended {
             self.link_ended(verbs, flow);
         }
-        // Before the changes: what was said of a connection decides whose it is.
+        // Before the changes: the naming of a connection decides whose it is.
         for letter in mail {
             self.send_mail(verbs, letter);
         }
@@ -149,7 +149,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             verbs.asked.entry(qp).or_insert(self.now);
             return 0;
         };
-        for done in 0..TURN {
+        for done in 0..QUANTUM {
             if self.is_full(flow) {
                 verbs.blocked.insert(qp);
                 return done;
@@ -158,7 +158,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.post_operation(flow, &message.header, message.content);
         }
         verbs.again.push(qp);
-        TURN
+        QUANTUM
     }
 
     pub(super) fn open_link(&mut self, verbs: &mut Verbs, to: Ipv4Addr) -> Result<FlowId, String> {
@@ -168,23 +168,23 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         Ok(flow)
     }
 
-    /// Connects queue pairs whose turn it is.
-    fn connect_wanted(&mut self, verbs: &mut Verbs) {
-        let due = |wanted: &Wanted| wanted.connects && wanted.attempts.next <= self.now;
-        let due: Vec<QpNumber> = verbs.wanted.iter().filter(|(_, of)| due(of)).map(|(qp, _)| *qp).collect();
+    /// Connects queue pairs whose attempt is due.
+    fn connect_pending(&mut self, verbs: &mut Verbs) {
+        let due = |pending: &PendingLink| pending.connects && pending.attempts.next <= self.now;
+        let due: Vec<QpNumber> = verbs.pending.iter().filter(|(_, of)| due(of)).map(|(qp, _)| *qp).collect();
         for qp in due {
-            let Some(wanted) = verbs.wanted.get(&qp).copied() else { continue };
-            let Ok(flow) = self.open_link(verbs, wanted.remote) else {
-                verbs.wanted.entry(qp).and_modify(|wanted| wanted.attempts.failed(self.now));
+            let Some(pending) = verbs.pending.get(&qp).copied() else { continue };
+            let Ok(flow) = self.open_link(verbs, pending.remote) else {
+                verbs.pending.entry(qp).and_modify(|pending| pending.attempts.failed(self.now));
                 continue;
             };
             if let Some(link) = verbs.links.get_mut(&flow) {
-                (link.own_qp, link.peer_qp) = (Some(qp), Some(wanted.remote_qp));
-                link.attempts = wanted.attempts;
+                (link.own_qp, link.peer_qp) = (Some(qp), Some(pending.remote_qp));
+                link.attempts = pending.attempts;
             }
             verbs.adopt(flow, qp);
             let mut hello = Header::new(MessageKind::Hello);
-            (hello.number, hello.key) = (qp, wanted.remote_qp);
+            (hello.number, hello.key) = (qp, pending.remote_qp);
             self.post_operation(flow, &hello, Content::Bytes(Vec::new()));
         }
     }
@@ -230,14 +230,14 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             None => return,
         };
         if let Some(link) = verbs.links.get_mut(&flow) {
-            link.said(naming);
+            link.note_own(naming);
         }
         self.post_operation(flow, &Header::new(MessageKind::Management), Content::Bytes(bytes));
     }
 
     /// A queue pair is gone: none of its memory is read or written any more.
     fn unlink(&mut self, verbs: &mut Verbs, qp: QpNumber, last: Option<FinalMessage>) {
-        verbs.wanted.remove(&qp);
+        verbs.pending.remove(&qp);
         verbs.asked.remove(&qp);
         verbs.blocked.remove(&qp);
         verbs.leave_local(qp, last, &mut self.unit.drops);
@@ -267,9 +267,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             match (link.is_open, link.peer_qp) {
                 // The peer does not listen yet, or nobody is there.
                 (false, Some(remote_qp)) => {
-                    let mut wanted = Wanted { attempts: link.attempts, ..Wanted::new(peer, remote_qp, true) };
-                    wanted.attempts.failed(self.now);
-                    verbs.wanted.insert(qp, wanted);
+                    let mut pending =
+                        PendingLink { attempts: link.attempts, ..PendingLink::new(peer, remote_qp, true) };
+                    pending.attempts.failed(self.now);
+                    verbs.pending.insert(qp, pending);
                 }
                 _ => verbs.device.lost(self.now, qp, &mut self.unit.drops),
             }
@@ -320,7 +321,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 self.poll_host(verbs, flow);
             } else if link.qp.is_none() && !is_managed {
                 // Nothing was agreed on it any more, or nothing was for a long time.
-                let is_old = self.now >= link.since + STRANGE;
+                let is_old = self.now >= link.since + UNCLAIMED;
                 if link.is_over || link.own_comm != 0 || is_old {
                     self.end_link(verbs, flow);
                 }

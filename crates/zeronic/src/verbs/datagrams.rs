@@ -11,7 +11,7 @@ use verbs::QpNumber;
 use wire::Nanos;
 
 /// Datagrams of a queue pair in a round.
-const TURN: usize = 64;
+const QUANTUM: usize = 64;
 /// A connection on which no datagram came or went for so long is ended by the side that began it.
 const IDLE: Nanos = 60_000_000_000;
 
@@ -26,7 +26,7 @@ enum Room {
 impl<T: Transport, M: Memory> Stack<T, M> {
     /// Sends the datagrams that a queue pair has, as far as there is room. Returns how many.
     pub(super) fn pull_datagrams(&mut self, verbs: &mut Verbs, qp: QpNumber) -> usize {
-        for done in 0..TURN {
+        for done in 0..QUANTUM {
             let Some(to) = verbs.device.datagram_to(self.now, qp, &mut self.unit.drops) else { return done };
             let is_own = to == verbs.address;
             let room = if is_own { Room::Nowhere } else { self.room_to(verbs, to) };
@@ -46,7 +46,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             }
         }
         verbs.again.push(qp);
-        TURN
+        QUANTUM
     }
 
     /// A message of connection management goes over the connection to its host, or is dropped: it is sent again.
@@ -93,7 +93,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         opened
     }
 
-    /// A connection between hosts is looked at: it ends where nobody needs it any more.
+    /// Polls a connection between hosts: it ends where it is not needed any more.
     pub(super) fn poll_host(&mut self, verbs: &mut Verbs, flow: FlowId) {
         let is_idle = |link: &Link| link.is_begun_here && self.now >= link.used + IDLE;
         if verbs.links.get(&flow).is_some_and(is_idle) {

@@ -44,7 +44,7 @@ impl Hosts {
     }
 
     /// The peer uses a connection for datagrams. Returns the one that it has given up for it.
-    pub(super) fn heard(&mut self, peer: Ipv4Addr, flow: FlowId) -> Option<FlowId> {
+    pub(super) fn peer_uses(&mut self, peer: Ipv4Addr, flow: FlowId) -> Option<FlowId> {
         let host = self.get(peer);
         let before = host.theirs.replace(flow).filter(|before| *before != flow);
         if host.flow.is_none() || host.flow == before {

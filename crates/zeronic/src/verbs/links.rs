@@ -6,9 +6,9 @@ use verbs::QpNumber;
 use wire::Nanos;
 
 /// Connections of peers that are no queue pair's yet.
-pub(super) const MOST_STRANGERS: usize = 512;
+pub(super) const MOST_UNCLAIMED: usize = 512;
 /// How long one may stay so.
-pub(super) const STRANGE: Nanos = 60_000_000_000;
+pub(super) const UNCLAIMED: Nanos = 60_000_000_000;
 /// How long the peer may take to end its side.
 pub(super) const CLOSING: Nanos = 2_000_000_000;
 /// Between two attempts to connect, at first and at most.
@@ -18,9 +18,9 @@ const LAST_PAUSE: Nanos = 1_000_000_000;
 /// A connection.
 pub(super) struct Link {
     pub(super) peer: Ipv4Addr,
-    /// Whose it is.
+    /// The queue pair that has it.
     pub(super) qp: Option<QpNumber>,
-    /// Whose it is to be, as far as that was said: the own queue pair, and the peer's.
+    /// Queue pairs that it was named for: the own one, and the peer's.
     pub(super) own_qp: Option<QpNumber>,
     pub(super) peer_qp: Option<QpNumber>,
     /// Both sides' numbers of it in connection management; 0 where there are none.
@@ -28,7 +28,7 @@ pub(super) struct Link {
     pub(super) peer_comm: u32,
     /// It is one between hosts: datagrams go over it, and it becomes no queue pair's.
     pub(super) is_of_hosts: bool,
-    /// When a datagram came or went.
+    /// Time of the last datagram.
     pub(super) used: Nanos,
     /// This side began it.
     pub(super) is_begun_here: bool,
@@ -62,7 +62,7 @@ impl Link {
         }
     }
 
-    /// Somebody said which queue pairs it is between.
+    /// Its queue pairs were named.
     pub(super) fn is_named(&self) -> bool {
         self.peer_qp.is_some() || self.is_managed()
     }
@@ -73,18 +73,18 @@ impl Link {
     }
 
     /// It is no queue pair's, and never was, nor is it the hosts'.
-    pub(super) fn is_strange(&self) -> bool {
+    pub(super) fn is_unclaimed(&self) -> bool {
         self.qp.is_none() && !self.is_over && !self.is_of_hosts
     }
 
     /// It may become this queue pair's.
     pub(super) fn is_between(&self, qp: QpNumber, remote: Ipv4Addr, remote_qp: QpNumber) -> bool {
         let ends = self.peer == remote && self.peer_qp == Some(remote_qp) && self.own_qp.is_none_or(|own| own == qp);
-        ends && self.is_strange() && self.closing.is_none()
+        ends && self.is_unclaimed() && self.closing.is_none()
     }
 
     /// The peer sent a message of connection management.
-    pub(super) fn heard(&mut self, naming: &Naming) {
+    pub(super) fn note_peer(&mut self, naming: &Naming) {
         if naming.sender != 0 {
             self.peer_comm = naming.sender;
         }
@@ -92,7 +92,7 @@ impl Link {
     }
 
     /// The same, from this side.
-    pub(super) fn said(&mut self, naming: &Naming) {
+    pub(super) fn note_own(&mut self, naming: &Naming) {
         if naming.sender != 0 {
             self.own_comm = naming.sender;
         }
@@ -108,7 +108,7 @@ impl Link {
 
 /// A queue pair that has a peer, and no connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct PendingLink {
     pub(super) remote: Ipv4Addr,
     pub(super) remote_qp: QpNumber,
     /// This side connects.
@@ -116,9 +116,9 @@ pub(super) struct Wanted {
     pub(super) attempts: Attempts,
 }
 
-impl Wanted {
-    pub(super) fn new(remote: Ipv4Addr, remote_qp: QpNumber, connects: bool) -> Wanted {
-        Wanted { remote, remote_qp, connects, attempts: Attempts::default() }
+impl PendingLink {
+    pub(super) fn new(remote: Ipv4Addr, remote_qp: QpNumber, connects: bool) -> PendingLink {
+        PendingLink { remote, remote_qp, connects, attempts: Attempts::default() }
     }
 }
 

@@ -7,15 +7,15 @@ use smartns::{Arrived, Content, Denied, FinalMessage, HEADER_LEN, Message, Steer
 use verbs::QpNumber;
 
 /// Messages of a queue pair in a round.
-const TURN: usize = 64;
+const QUANTUM: usize = 64;
 
 impl Verbs {
-    /// A queue pair has a peer on its own host: the two have each other, once both say so.
+    /// A queue pair has a peer on its own host: the two have each other, once both name it.
     pub(super) fn has_local_peer(&mut self, qp: QpNumber, peer: QpNumber) {
         if qp != peer && self.device.peer_of(peer) == Some((self.address, qp)) && !self.local.contains_key(&peer) {
             for (one, other) in [(qp, peer), (peer, qp)] {
                 self.local.insert(one, other);
-                self.wanted.remove(&one);
+                self.pending.remove(&one);
                 self.asked.remove(&one);
                 self.device.link(one);
             }
@@ -43,24 +43,24 @@ impl Verbs {
         memory: &impl Memory,
         drops: &mut DropCounts,
     ) -> usize {
-        for done in 0..TURN {
+        for done in 0..QUANTUM {
             let next = match self.stashed.remove(&qp) {
                 Some(stashed) => Some(stashed),
                 None => self.device.next_message(self.now, qp, drops).map(|message| fetch(message, memory)),
             };
             let Some(next) = next else { return done };
-            if let Some(next) = self.hand_over(peer, next, memory, drops) {
+            if let Some(next) = self.deliver_local(peer, next, memory, drops) {
                 self.stashed.insert(qp, next);
                 self.blocked.insert(qp);
                 return done;
             }
         }
         self.again.push(qp);
-        TURN
+        QUANTUM
     }
 
     /// Places a message and delivers it; gives it back where it has no place yet.
-    fn hand_over(
+    fn deliver_local(
         &mut self,
         peer: QpNumber,
         message: Stashed,
@@ -90,7 +90,7 @@ impl Verbs {
     }
 }
 
-/// A message with its payload. Memory that is gone meanwhile shows as zeros: its program may not look at it any more.
+/// A message with its payload. Memory that is gone meanwhile shows as zeros: its program may not read it any more.
 fn fetch(message: Message, memory: &impl Memory) -> Stashed {
     let payload = match message.content {
         Content::Bytes(bytes) => bytes,

@@ -9,7 +9,7 @@ mod local;
 use crate::nic::{Finished, FlowId};
 use engine::{DropCounts, DropReason};
 use hosts::Hosts;
-use links::{Link, Stashed, Wanted};
+use links::{Link, PendingLink, Stashed};
 use rdma::{Device, Naming};
 use smartns::{Arrived, Denied, HEADER_LEN, Header, MOST_DATAGRAM, MessageKind, Steer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,9 +22,9 @@ pub const VERBS_PORT: u16 = 4791;
 
 /// Bytes of a connection that the transport has not taken, from which on a queue pair has to wait.
 const ROOM: u64 = 256 << 10;
-/// Between two looks at what waits for a program, for which there is no notification.
+/// Between two polls of what waits for a program, for which there is no notification.
 const RETRY: Nanos = 200_000;
-/// Between two looks at all connections that wait for something.
+/// Between two polls of all connections that wait for something.
 const POLL_INTERVAL: Nanos = 10_000_000;
 
 /// A device, and the connections of its queue pairs.
@@ -42,12 +42,12 @@ pub(crate) struct Verbs {
     local: BTreeMap<QpNumber, QpNumber>,
     stashed: BTreeMap<QpNumber, Stashed>,
     /// Queue pairs that have a peer, and no connection.
-    wanted: BTreeMap<QpNumber, Wanted>,
+    pending: BTreeMap<QpNumber, PendingLink>,
     /// Since when queue pairs have something to send, and no connection that is open.
     asked: BTreeMap<QpNumber, Nanos>,
     /// Queue pairs whose connection had no room.
     blocked: BTreeSet<QpNumber>,
-    /// Queue pairs that have had their turn, and have more.
+    /// Queue pairs that have used their quantum, and have more.
     again: Vec<QpNumber>,
     /// Connections with a message that has no place yet.
     later: BTreeSet<FlowId>,
@@ -69,7 +69,7 @@ impl Verbs {
             hosts: Hosts::default(),
             local: BTreeMap::new(),
             stashed: BTreeMap::new(),
-            wanted: BTreeMap::new(),
+            pending: BTreeMap::new(),
             asked: BTreeMap::new(),
             blocked: BTreeSet::new(),
             again: Vec::new(),
@@ -87,12 +87,12 @@ impl Verbs {
 
     /// A peer has opened a connection.
     pub(crate) fn accepted(&mut self, flow: FlowId, peer: Ipv4Addr) {
-        let strangers = self.links.values().filter(|link| link.is_strange()).count();
+        let unclaimed = self.links.values().filter(|link| link.is_unclaimed()).count();
         self.links.insert(flow, Link { is_open: true, ..Link::new(peer, self.now) });
         // Its first message may have come before it was accepted.
         self.later.insert(flow);
         self.next_retry = 0;
-        if strangers >= links::MOST_STRANGERS {
+        if unclaimed >= links::MOST_UNCLAIMED {
             self.ended.push(flow);
         }
     }
@@ -114,15 +114,15 @@ impl Verbs {
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let waits = !self.later.is_empty() || !self.stashed.is_empty() || self.device.waits_for_receives();
         let retry = waits.then_some(self.now + RETRY);
-        let is_unclaimed = |link: &Link| link.qp.is_none() && !link.is_of_hosts;
-        let is_watched = |link: &Link| is_unclaimed(link) || !link.is_open || link.closing.is_some();
-        let watched = !self.wanted.is_empty() || !self.asked.is_empty() || self.links.values().any(is_watched);
+        let has_no_qp = |link: &Link| link.qp.is_none() && !link.is_of_hosts;
+        let is_watched = |link: &Link| has_no_qp(link) || !link.is_open || link.closing.is_some();
+        let watched = !self.pending.is_empty() || !self.asked.is_empty() || self.links.values().any(is_watched);
         let poll = watched.then_some(self.next_poll);
         let hosts = self.hosts.next_deadline(self.now);
         [host::Transport::next_deadline(&self.device), retry, poll, hosts].into_iter().flatten().min()
     }
 
-    /// Where the payload of a message goes, whose header has come.
+    /// Destination of the payload of a message whose header has come.
     pub(crate) fn steer(&mut self, flow: FlowId, header: &[u8; HEADER_LEN], len: u32, drops: &mut DropCounts) -> Steer {
         let nowhere = Steer::Nowhere(Denied::ACCESS);
         let Some(link) = self.links.get(&flow) else { return Steer::Later };
@@ -170,7 +170,7 @@ impl Verbs {
         let mail = kept.unwrap_or_default();
         let peer = match (Naming::parse(&mail), self.links.get_mut(&flow)) {
             (Ok(Some(naming)), Some(link)) if !link.is_of_hosts => {
-                link.heard(&naming);
+                link.note_peer(&naming);
                 Some(link.peer)
             }
             (Ok(None), _) => self.host_of_flow(flow),
@@ -196,7 +196,7 @@ impl Verbs {
         self.device.datagram(self.now, peer, header, &payload, drops);
     }
 
-    /// A connection is one between hosts, as what came on it says. `None` where it cannot be.
+    /// A connection is one between hosts, as its datagrams show. `None` where it cannot be.
     fn host_of_flow(&mut self, flow: FlowId) -> Option<Ipv4Addr> {
         let link = self.links.get_mut(&flow)?;
         if link.qp.is_some() || link.closing.is_some() || !link.is_of_hosts && link.is_named() {
@@ -205,7 +205,7 @@ impl Verbs {
         (link.is_of_hosts, link.used) = (true, self.now);
         let peer = link.peer;
         if !link.is_begun_here {
-            self.ended.extend(self.hosts.heard(peer, flow));
+            self.ended.extend(self.hosts.peer_uses(peer, flow));
         }
         Some(peer)
     }
@@ -228,7 +228,7 @@ impl Verbs {
         let Some(link) = self.links.get_mut(&flow) else { return };
         link.qp = Some(qp);
         self.by_qp.insert(qp, flow);
-        self.wanted.remove(&qp);
+        self.pending.remove(&qp);
         if link.is_open {
             self.asked.remove(&qp);
             self.device.link(qp);
@@ -238,7 +238,7 @@ impl Verbs {
         self.next_retry = 0;
     }
 
-    /// A queue pair has a peer: a connection that is there becomes its own, or one is wanted.
+    /// A queue pair has a peer: a connection that is there becomes its own, or one is pending.
     fn has_peer(&mut self, qp: QpNumber, remote: Ipv4Addr, remote_qp: QpNumber) {
         if self.by_qp.contains_key(&qp) || self.local.contains_key(&qp) {
             return;
@@ -253,7 +253,7 @@ impl Verbs {
             None => {
                 // One of the two connects: whose end is the lower one.
                 let connects = (self.address, qp) < (remote, remote_qp);
-                self.wanted.insert(qp, Wanted::new(remote, remote_qp, connects));
+                self.pending.insert(qp, PendingLink::new(remote, remote_qp, connects));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Sets after fork: connections in them are shared with another process, which may take their news.
+//! Sets after fork: connections in them are shared with another process, which may take their completions.
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::Lib;

@@ -1,5 +1,5 @@
-//! The kernel's half of an epoll set, for sockets that were or become OpenTOE's: a socket that falls back, and the
-//! kernel's half of a listener. A set within a set is in the kernel's set, too.
+//! The kernel's half of an epoll set, for sockets that were or become OpenTOE's. It is of a socket that falls back, and
+//! the kernel's half of a listener. A set within a set is in the kernel's set, too.
 use super::out::Out;
 use crate::state::events;
 use crate::state::set::{Entry, EpollSet, Target, Watcher};
@@ -48,7 +48,7 @@ pub(crate) fn unwatch(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 /// is armed again.
 fn silence(set: RawFd, entry: &Entry) {
     if is_its_own(entry) {
-        // SAFETY: valid descriptors; no event is looked at. It may not be there, where the kernel had no room for it.
+        // SAFETY: valid descriptors; no event is read. It may not be there, where the kernel had no room for it.
         unsafe { real::epoll_ctl(set, libc::EPOLL_CTL_DEL, entry.fd, std::ptr::null_mut()) };
     }
 }
@@ -72,8 +72,8 @@ pub(super) fn reported_here(sockets: &Slab<Socket>, set: RawFd, entry: &Entry) {
 
 /// Entries that report once, and did so in these events of the kernel's: they are silent on OpenTOE's half.
 ///
-/// The kernel says whose event it is by the program's own number. Another descriptor may have the same one: so the
-/// entry must be ready in the kernel, too. Where it is, it would be the next to report.
+/// The kernel names an event by the program's own number. Another descriptor may have the same one: so the entry must
+/// be ready in the kernel, too. Where it is, it would be the next to report.
 #[cold]
 pub(super) fn reported_there(sockets: &Slab<Socket>, set: &mut EpollSet, out: Out, found: usize) {
     let EpollSet { entries, once_in_kernel, .. } = set;

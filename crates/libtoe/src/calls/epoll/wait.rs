@@ -17,8 +17,8 @@ use libc::{epoll_event, sigset_t};
 use std::time::Duration;
 
 const EDGE: u32 = libc::EPOLLET as u32;
-/// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
-const KERNEL_TURN: u32 = 16;
+/// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are polled as well.
+const KERNEL_PERIOD: u32 = 16;
 
 /// `epoll_pwait2`, from which the others follow. Returns how many events were written.
 ///
@@ -68,13 +68,13 @@ fn wait_longer(
     Ok(found)
 }
 
-/// What is ready now, of both kinds: of the kernel's where OpenTOE's sockets give nothing and the caller says so, and
-/// sometimes first.
+/// What is ready now, of both kinds: of the kernel's where OpenTOE's sockets give nothing and the caller asks for them,
+/// and sometimes first.
 fn poll(lib: &mut Lib, key: Key, out: Out, kernel: bool) -> Result<usize> {
     let set = lib.set(key).ok_or(libc::EBADF)?;
-    set.turn = set.turn.wrapping_add(1);
-    // Where both kinds have plenty, they take turns in being first.
-    let kernel_first = set.has_kernel && set.turn % KERNEL_TURN == 0;
+    set.waits = set.waits.wrapping_add(1);
+    // Where both kinds have plenty, the first kind alternates.
+    let kernel_first = set.has_kernel && set.waits % KERNEL_PERIOD == 0;
     let has_kernel = set.has_kernel;
     let mut found = 0;
     if kernel_first {
@@ -104,12 +104,12 @@ fn collect_ours(lib: &mut Lib, key: Key, out: Out) -> Result<usize> {
 impl EpollSet {
     /// `nested` has the entries of ready sets.
     fn take_ready(&mut self, sockets: &mut Slab<Socket>, nested: &[u32], out: Out) -> Result<usize> {
-        let (mut next, mut looked, mut again) = (out.at, 0, 0);
+        let (mut next, mut visited, mut again) = (out.at, 0, 0);
         let end = out.at.wrapping_add(out.len);
         let mut is_bad = false;
-        while looked < self.ready.len() && next != end {
-            let index = self.ready[looked];
-            looked += 1;
+        while visited < self.ready.len() && next != end {
+            let index = self.ready[visited];
+            visited += 1;
             let Some(entry) = self.entries.get_mut(index as usize) else { continue };
             entry.queued = false;
             if entry.disabled {
@@ -127,7 +127,7 @@ impl EpollSet {
             unsafe { user_memory::put_event(next, event) };
             if user_memory::faulted() {
                 entry.queued = true;
-                looked -= 1;
+                visited -= 1;
                 is_bad = next == out.at;
                 break;
             }
@@ -141,7 +141,7 @@ impl EpollSet {
                 again += 1;
             }
         }
-        self.ready.drain(again..looked);
+        self.ready.drain(again..visited);
         if again < self.ready.len() {
             self.ready.rotate_left(again);
         }

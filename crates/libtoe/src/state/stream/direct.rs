@@ -1,8 +1,8 @@
 //! Direct receives (docs/ZERONIC.md): a call that waits for bytes posts its buffer, and what comes lands there. Before
-//! the call returns, and before anybody else looks at the stream, the buffer is taken back. What landed there and was
-//! not read then goes to the ring, where it would have been.
+//! the call returns, and before anything else reads the stream, the buffer is taken back. What landed there and was not
+//! read then goes to the ring, where it would have been.
 //!
-//! A connection with a posted buffer says so in the flags of its slot, which every short way looks at anyway.
+//! A connection with a posted buffer has a flag in its slot, which every fast path reads anyway.
 use super::Stream;
 use crate::state::context_side::Context;
 use crate::state::slot_state::{DIRECT, RX_FIN, SHUT_READ, SPLICED, URGENT};
@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 /// Bytes of a buffer that is worth posting: a receive of fewer is over with one batch of frames.
 const LEAST: usize = 16 << 10;
 
-/// Looks at a buffer that the engine is writing to, before the thread yields, and between looks whether the daemon is
+/// Polls of a buffer that the engine is writing to, before the thread yields, and between checks whether the daemon is
 /// gone.
-const LOOKS: u32 = 64;
+const POLLS: u32 = 64;
 
 impl Stream {
     fn direct_words(&self) -> Option<DirectWords> {
@@ -43,8 +43,8 @@ impl Stream {
         }
     }
 
-    /// Posts a buffer for what is read next, where it lies in the heap and nothing speaks against it: another process
-    /// that reads the same stream, bytes that the program keeps in the ring, a stream that is over.
+    /// Posts a buffer for what is read next, where it lies in the heap. It does not for a stream that is over or
+    /// shared, or with bytes that the program keeps in the ring.
     #[cold]
     pub(crate) fn post(&self, buffer: iovec) {
         let (heap, heap_bytes) = self.heap();
@@ -135,20 +135,20 @@ impl Stream {
 
 impl Context {
     /// Takes the posted buffer of a connection back. Waits for the engine's next batch where that has written what it
-    /// has not told of: microseconds.
+    /// has not reported: microseconds.
     #[cold]
     pub(crate) fn take_back(&mut self, stream: &Stream) {
         let Some(words) = stream.direct_words().filter(|_| stream.has_posted()) else { return };
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while words.take_back(stream.state().rx_tail.load(Acquire)) == TakenBack::Asked {
-            if looks % LOOKS == 0 {
+            if polls % POLLS == 0 {
                 self.end.daemon_bell.ring();
                 if self.daemon_is_gone() {
                     words.abandon();
                 }
                 waking::yield_now();
             }
-            looks = looks.wrapping_add(1);
+            polls = polls.wrapping_add(1);
             std::hint::spin_loop();
         }
         stream.settle(&words);

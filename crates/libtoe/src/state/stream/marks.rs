@@ -1,11 +1,10 @@
 //! Marks: from how many received bytes on a connection is readable (`SO_RCVLOWAT`), and up to how many unsent ones it
 //! is writable (`TCP_NOTSENT_LOWAT`).
 //!
-//! A connection with a mark says so in the flags of its slot, which every short way looks at anyway: all others pay
-//! nothing for it.
+//! A connection with a mark has a flag in its slot, which every fast path reads anyway: all others pay nothing for it.
 //!
-//! What is unsent is in the engine's state. It is asked after each write that leaves more unsent than the mark allows,
-//! and says how far it has sent once that is less ([`Bump::UNTIL_SENT`]).
+//! What is unsent is in the engine's state. It is asked after each write that leaves more unsent than the mark allows.
+//! It reports how far it has sent once that is less ([`Bump::UNTIL_SENT`]).
 use super::Stream;
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
@@ -44,14 +43,14 @@ impl Stream {
         self.use_low_mark(low_mark);
     }
 
-    /// A notice has come: what the engine may have said of what was sent.
+    /// A completion has come: the engine may have reported what was sent.
     pub(crate) fn on_sent_report(&mut self, word: &AtomicU32) {
         if let Some(rare) = &mut self.rare {
             rare.tx_sent = word.load(Acquire);
         }
     }
 
-    /// Bytes written and not sent yet, as far as the engine has said.
+    /// Bytes written and not sent yet, as far as the engine has reported.
     fn unsent(&self) -> u32 {
         let sent = self.rare.as_deref().map_or(0, |rare| rare.tx_sent);
         self.tx_head().wrapping_sub(sent).min(self.in_flight())

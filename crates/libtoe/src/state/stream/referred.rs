@@ -89,7 +89,7 @@ impl Stream {
         }
     }
 
-    /// Posts a part of a buffer of `whole` bytes, for which there is room; or says why it cannot be posted.
+    /// Posts a part of a buffer of `whole` bytes, for which there is room; or returns why it cannot be posted.
     fn refer_one(&mut self, part: iovec, whole: usize, is_own: bool) -> Sent {
         let (heap, heap_bytes) = self.heap();
         let offset = part.iov_base.addr().wrapping_sub(heap);
@@ -125,7 +125,7 @@ impl Stream {
         Sent::Referred
     }
 
-    /// What the peer has acknowledged is the program's again. True where it is to be notified.
+    /// Returns acknowledged memory to the program. True where it is to be notified.
     #[cold]
     pub(crate) fn settle_references(&mut self) -> bool {
         let tail = self.state().tx_tail.load(Acquire);
@@ -181,8 +181,8 @@ impl Stream {
         self.existing_references().map_or_else(Vec::new, References::take_pins)
     }
 
-    /// What lies in the heap is put to its place in the ring as well: somebody else may look for it there. It stays
-    /// where it is, too, for an engine that refers to it.
+    /// What lies in the heap is put to its place in the ring as well: another process may read it there. It stays where
+    /// it is, too, for an engine that refers to it.
     #[cold]
     pub(crate) fn spill_references(&self) {
         let Some(references) = self.rare.as_deref().and_then(|rare| rare.references.as_deref()) else { return };

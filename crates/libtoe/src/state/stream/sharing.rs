@@ -1,5 +1,5 @@
 //! Connections that several processes have.
-use super::{News, Stream};
+use super::{Stream, StreamChange};
 use crate::state::slot_state::RX_FIN;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -22,9 +22,9 @@ impl Stream {
     }
 
     /// Completions come here again. Whether another process took in meanwhile that there are bytes to read, and a FIN.
-    pub(crate) fn catch_up(&mut self) -> News {
+    pub(crate) fn catch_up(&mut self) -> StreamChange {
         let now = self.shared_tail();
-        let news = std::mem::replace(&mut self.seen_tail, now) != now;
-        News { bytes: news && self.unread_bytes() != 0, room: true, end: news && self.has_fin() }
+        let is_new = std::mem::replace(&mut self.seen_tail, now) != now;
+        StreamChange { bytes: is_new && self.unread_bytes() != 0, room: true, end: is_new && self.has_fin() }
     }
 }

@@ -1,5 +1,5 @@
-//! Connections offer their peers more of the receive stream where the program reads much in a round trip
-//! ([`Tuning`]). This runs where a report to the engine says that much was read, which is once for many segments.
+//! Receive buffer autotuning: connections offer their peers more where the program reads much in a round trip
+//! ([`Tuning`]). This runs where a report to the engine covers much read data, which is once for many segments.
 use super::Stream;
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
@@ -14,9 +14,9 @@ impl Stream {
     /// many bytes to offer from now on, where that is more than there are.
     fn tuned(&mut self, before: u32, sized: Option<u32>, now: Instant) -> Option<u32> {
         let (usual, most) = (self.rx.get().full, self.home.geometry.rx_most(self.home_slot.index));
-        let (told, tail) = (self.state().rx_reported.load(Relaxed), self.state().rx_tail.load(Acquire));
+        let (reported, tail) = (self.state().rx_reported.load(Relaxed), self.state().rx_tail.load(Acquire));
         let tuning = &mut self.rare.get_or_insert_default().tuning;
-        let last = tuning.get_or_insert(Tuning::begin(before, told, usual, None, now));
+        let last = tuning.get_or_insert(Tuning::begin(before, reported, usual, None, now));
         let window = last.window;
         if window >= most {
             return None;
@@ -25,8 +25,8 @@ impl Stream {
             Some(bytes) => bytes,
             None if tail.wrapping_sub(last.edge) as i32 <= 0 => return None,
             None => {
-                let need = last.need(told, now);
-                *last = Tuning::begin(before, told, window, last.round, now);
+                let need = last.need(reported, now);
+                *last = Tuning::begin(before, reported, window, last.round, now);
                 need?
             }
         };
@@ -43,8 +43,8 @@ impl Stream {
 }
 
 impl Context {
-    /// Tells the engine what was read, and may offer the peer more. `sized`: bytes of the receive buffer, where the
-    /// program has set them (`SO_RCVBUF`): then they do not follow what it reads, as in Linux.
+    /// Reports to the engine what was read, and may offer the peer more. `sized`: bytes of the receive buffer, where
+    /// the program has set them (`SO_RCVBUF`): then they do not follow what it reads, as in Linux.
     #[inline(always)]
     pub(crate) fn open_window(&mut self, key: Key, stream: &mut Stream, sized: Option<u32>) {
         let before = stream.state().rx_reported.load(Relaxed);

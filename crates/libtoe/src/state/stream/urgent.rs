@@ -1,8 +1,8 @@
-//! Urgent data, as Linux has it: one byte is urgent, and its place in the stream is the mark. The engine says where the
-//! mark is before it says that the byte has come.
+//! Urgent data, as Linux has it: one byte is urgent, and its place in the stream is the mark. The engine reports where
+//! the mark is before it reports that the byte has come.
 //!
-//! A connection whose mark is not passed says so in the flags of its slot, which every short way looks at anyway: all
-//! others pay nothing for it.
+//! A connection whose mark is not passed has a flag in its slot, which every fast path reads anyway: all others pay
+//! nothing for it.
 use super::Stream;
 use crate::state::context_side::Context;
 use crate::state::option_values::Values;
@@ -21,17 +21,17 @@ const TAKEN: u32 = 2;
 const PASSED: u32 = 3;
 
 impl Stream {
-    /// The engine says that byte `at` of the stream is urgent. Whether that is news, for `SIGURG`.
+    /// The engine reports that byte `at` of the stream is urgent. Whether that is new, for `SIGURG`.
     pub(crate) fn note_urgent(&self, at: u32, inline: bool) -> bool {
         let (state, _exclusive) = (self.state(), self.exclusively());
         let mark = state.mark.load(Relaxed);
-        let is_news = match state.urgency.load(Acquire) {
+        let is_new = match state.urgency.load(Acquire) {
             0 => true,
             PASSED => at != mark,
             _ => at.wrapping_sub(mark) as i32 > 0,
         };
         let ahead = at.wrapping_sub(state.rx_head.load(Relaxed)) as i32;
-        if !is_news || ahead < 0 {
+        if !is_new || ahead < 0 {
             return false;
         }
         if self.is_at_mark() && !inline && self.readable() > 0 {
@@ -72,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// What `FIONREAD` says: bytes up to the mark.
+    /// Result of `FIONREAD`: bytes up to the mark.
     pub(crate) fn countable(&self, inline: bool) -> u32 {
         let all = self.readable();
         self.to_mark().filter(|_| !inline).map_or(all, |before| before.min(all))
@@ -116,7 +116,7 @@ impl Stream {
 }
 
 impl Context {
-    /// Notifies the engine that the last byte that the program wrote is urgent, before a bump says that the byte is
+    /// Notifies the engine that the last byte that the program wrote is urgent, before a bump reports that the byte is
     /// there.
     pub(crate) fn urge(&mut self, stream: &mut Stream) {
         let Some(slot) = stream.name else { return };

@@ -14,8 +14,8 @@ pub(crate) fn ip_frame(src: usize, dst: Ipv4Addr, protocol: u8, body: &[u8]) -> 
     bytes
 }
 
-/// "Destination unreachable" from a node to node 0 about a frame; with code 4, what a router says of one that is longer
-/// than the next link carries (RFC 1191).
+/// "Destination unreachable" from a node to node 0 about a frame. With code 4, it is what a router reports of one that
+/// is longer than the next link carries (RFC 1191).
 pub(crate) fn icmp_unreachable(code: u8, mtu: u16, about: &[u8], from: usize) -> Vec<u8> {
     let quote = &about[ethernet::HEADER_LEN..][..ipv4::HEADER_LEN + 8];
     let mut body = [&[0; icmpv4::HEADER_LEN], quote].concat();
