@@ -1,6 +1,6 @@
 //! Unreliable datagrams of programs (docs/ZERONIC.md, "Datagrams"): UDP over IPv4. The transport only finds next hops.
 //! A received one lands in the flow's next receive; one that is sent is copied into its frame.
-use crate::datagrams::{DatagramFlow, NoDatagrams, PATIENCE_NS};
+use crate::datagrams::{DatagramFlow, NoDatagrams, RESOLVE_LIMIT_NS};
 use crate::nic::{Arrival, FlowId, Kind, Memory, Refused, Segment};
 use crate::stack::{Connection, ConnectionView, Event, Stack};
 use crate::transport::{NextHop, Transport};
@@ -17,8 +17,8 @@ const UDP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 const PAYLOAD_AT: usize = UDP_AT + udp::HEADER_LEN;
 /// Ports that the host chooses.
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
-/// Datagrams of one flow in its turn, and of all flows in a round.
-const TURN: usize = 8;
+/// Datagrams of one flow before the next one sends, and of all flows in a round.
+const QUANTUM: usize = 8;
 const ROUND: usize = 64;
 
 /// A received datagram: its ends as this host has them, and where its frame has it.
@@ -181,7 +181,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         flow.sends.push_back(post);
         if !flow.is_listed {
             flow.is_listed = true;
-            datagrams.turns.push_back(id);
+            datagrams.ready.push_back(id);
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub(crate) fn close_datagrams(&mut self, id: FlowId) {
         if self.unit.datagrams.flows.remove(&id).is_some() {
             self.unit.nic.remove(id);
-            self.unit.datagrams.turns.retain(|other| *other != id);
+            self.unit.datagrams.ready.retain(|other| *other != id);
             self.unit.datagrams.asking.retain(|other| *other != id);
         }
     }
@@ -202,30 +202,30 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         events.extend(self.unit.datagrams.done.drain(..).map(received));
     }
 
-    /// Sends what is posted, by turns. Where a next hop is not known, the transport asks for it.
+    /// Sends what is posted, round robin. Where a next hop is not known, the transport asks for it.
     pub(crate) fn send_datagrams(&mut self, wire: Capabilities, out: &mut Vec<Box<Frame>>) {
         let asking = std::mem::take(&mut self.unit.datagrams.asking);
-        self.unit.datagrams.turns.extend(asking);
+        self.unit.datagrams.ready.extend(asking);
         let (mut left, mut bytes) = (ROUND, self.round_bytes());
-        for _ in 0..self.unit.datagrams.turns.len() {
+        for _ in 0..self.unit.datagrams.ready.len() {
             if left == 0 || bytes == 0 {
                 break;
             }
-            let Some(id) = self.unit.datagrams.turns.pop_front() else { break };
+            let Some(id) = self.unit.datagrams.ready.pop_front() else { break };
             let before = out.len();
-            self.take_turn(id, left.min(TURN), wire, out);
+            self.send_quantum(id, left.min(QUANTUM), wire, out);
             left -= (out.len() - before).min(left);
             bytes = bytes.saturating_sub(out[before..].iter().map(|frame| frame.len()).sum());
         }
     }
 
-    /// One turn of a flow, of at most `most` datagrams.
-    fn take_turn(&mut self, id: FlowId, most: usize, wire: Capabilities, out: &mut Vec<Box<Frame>>) {
+    /// A quantum of a flow: at most `most` datagrams.
+    fn send_quantum(&mut self, id: FlowId, most: usize, wire: Capabilities, out: &mut Vec<Box<Frame>>) {
         let Some(flow) = self.unit.datagrams.flows.get_mut(&id) else { return };
         let tuple = flow.tuple;
         let link = match self.transport.next_hop(self.now, tuple.remote_ip) {
             NextHop::Known(link) => link,
-            NextHop::Asked if self.now < flow.asks_since.unwrap_or(self.now) + PATIENCE_NS => {
+            NextHop::Asked if self.now < flow.asks_since.unwrap_or(self.now) + RESOLVE_LIMIT_NS => {
                 flow.asks_since.get_or_insert(self.now);
                 return self.unit.datagrams.asking.push(id);
             }
@@ -257,7 +257,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let Some(flow) = datagrams.flows.get_mut(&id) else { return };
         flow.is_listed = !flow.sends.is_empty();
         if flow.is_listed {
-            datagrams.turns.push_back(id);
+            datagrams.ready.push_back(id);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Flows of datagrams as the control stack keeps them: what is posted, and whose turn it is (docs/ZERONIC.md,
+//! Flows of datagrams as the control stack keeps them: what is posted, and which one sends next (docs/ZERONIC.md,
 //! "Datagrams").
 use crate::nic::FlowId;
 use port::{Capabilities, Frame};
@@ -8,7 +8,7 @@ use wire::{Ipv4Tuple, Nanos, ipv4, udp};
 /// Headers of a datagram's IP packet.
 const HEADERS: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 /// Until then a next hop has answered, or the datagrams for it are dropped.
-pub(crate) const PATIENCE_NS: Nanos = 3_000_000_000;
+pub(crate) const RESOLVE_LIMIT_NS: Nanos = 3_000_000_000;
 
 /// Why a flow of datagrams is not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct DatagramFlow {
     pub(crate) sends: VecDeque<u64>,
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// It has a turn, or waits for its next hop.
+    /// It is ready to send, or waits for its next hop.
     pub(crate) is_listed: bool,
     /// Since when its next hop is asked for.
     pub(crate) asks_since: Option<Nanos>,
@@ -41,8 +41,8 @@ pub(crate) struct DatagramFlow {
 #[derive(Default)]
 pub(crate) struct Datagrams {
     pub(crate) flows: BTreeMap<FlowId, DatagramFlow>,
-    /// Flows with something to send, by turns; and those of them that wait for their next hop.
-    pub(crate) turns: VecDeque<FlowId>,
+    /// Flows with something to send, round robin; and those of them that wait for their next hop.
+    pub(crate) ready: VecDeque<FlowId>,
     pub(crate) asking: Vec<FlowId>,
     /// Receives that are done: the post's number, and its bytes.
     pub(crate) done: Vec<(FlowId, u64, u64)>,
@@ -62,18 +62,18 @@ impl DatagramFlow {
 impl Datagrams {
     /// A round would do something.
     pub(crate) fn has_work(&self) -> bool {
-        !self.turns.is_empty() || !self.looped.is_empty()
+        !self.ready.is_empty() || !self.looped.is_empty()
     }
 
     /// Something is to be sent, or waits for its next hop.
-    pub(crate) fn wants_turns(&self) -> bool {
-        !self.turns.is_empty() || !self.asking.is_empty()
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.ready.is_empty() || !self.asking.is_empty()
     }
 
     /// When the first next hop is given up.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let since = |id: &FlowId| self.flows.get(id).and_then(|flow| flow.asks_since);
-        self.asking.iter().filter_map(since).min().map(|since| since + PATIENCE_NS)
+        self.asking.iter().filter_map(since).min().map(|since| since + RESOLVE_LIMIT_NS)
     }
 
     /// A round begins: what was sent to the own address comes in, and `wire` has the port's MTU.

@@ -383,7 +383,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         }
         // Before the transport's round, which asks for next hops.
         let mut datagrams = Vec::new();
-        if self.unit.datagrams.wants_turns() {
+        if self.unit.datagrams.is_sending() {
             self.send_datagrams(wire.capabilities(), &mut datagrams);
             moved += datagrams.len();
         }

@@ -6,16 +6,15 @@ use port::{Checksum, Frame};
 use shm::Span;
 use std::net::Ipv4Addr;
 use tcp::Nanos;
-use wire::checksum::Sum;
-use wire::{EtherType, ethernet, ipv4};
+use wire::ip::Ends;
+use wire::{EtherType, ethernet, ipv4, udp};
 
-/// Bytes of a UDP header.
-const UDP_LEN: usize = 8;
+const UDP_LEN: usize = udp::HEADER_LEN;
 /// Where a frame has its UDP header, and its packet.
 const UDP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 const PACKET_AT: usize = UDP_AT + UDP_LEN;
 /// Of the checksum, within the UDP header.
-const CHECKSUM_AT: usize = UDP_AT + 6;
+const CHECKSUM_AT: usize = UDP_AT + udp::CHECKSUM_AT;
 /// Most bytes of an IP packet with a block.
 pub const LEAST_MTU: u16 = (ipv4::HEADER_LEN + UDP_LEN + HEADER_LEN + BLOCK_LEN) as u16;
 
@@ -51,10 +50,9 @@ pub(crate) fn send(now: Nanos, way: UdpPath, header: &[u8; HEADER_LEN], payload:
     ethernet::Header { dst, src: link.mac, ethertype: EtherType::Ipv4 }.emit(bytes);
     let ip = ipv4::Header { ecn: ipv4::Ecn::Ect0, ..ipv4::Header::new(ipv4::UDP, (local, way.remote), udp_len) };
     ip.emit(&mut bytes[ethernet::HEADER_LEN..]);
-    let sum = Sum::pseudo_header(local, way.remote, ipv4::UDP, udp_len.into()).partial();
-    for (at, half) in [(0, way.from), (2, way.to), (4, udp_len), (6, sum)] {
-        bytes[UDP_AT + at..UDP_AT + at + 2].copy_from_slice(&half.to_be_bytes());
-    }
+    let payload_len = udp_len - udp::HEADER_LEN as u16;
+    let udp = udp::Header { src_port: way.from, dst_port: way.to, payload_len };
+    udp.emit(Ends { src: local.into(), dst: remote }, &mut bytes[UDP_AT..]);
     bytes[PACKET_AT..PACKET_AT + HEADER_LEN].copy_from_slice(header);
     bytes[PACKET_AT + HEADER_LEN..].copy_from_slice(copied);
     frame.set_payload(referred.cloned());
