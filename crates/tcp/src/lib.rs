@@ -44,7 +44,7 @@ pub use scoreboard::{Scoreboard, Timeout};
 pub use segment::Segment;
 pub use sent_marks::SentMarks;
 pub use single_block::{DUPLICATES, FlightLimit, Recovery};
-pub use spurious::{AckNews, Verdict};
+pub use spurious::{AckUpdate, Verdict};
 pub use time_wait::{TimeWait, TimeWaitDisposition};
 pub use urgent::Urgent;
 pub use wire::tcp::{Agreed, State, TimestampState, Unacceptable};

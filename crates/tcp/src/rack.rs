@@ -9,7 +9,7 @@
 //! burst. Times are kept for holes only, of which there are few: when one was sent again, and when its wait began.
 use crate::Nanos;
 use crate::prr::Prr;
-use crate::spurious::Doubt;
+use crate::spurious::SpuriousCheck;
 use crate::undo::Undo;
 use wire::Seq;
 
@@ -48,7 +48,7 @@ pub(crate) struct Rack {
     /// `resent` as of the latest of these bytes that the peer has.
     pub(crate) delivered: u32,
     pub(crate) undo: Undo,
-    pub(crate) doubt: Doubt,
+    pub(crate) spurious: SpuriousCheck,
     /// In fast recovery.
     pub(crate) prr: Option<Prr>,
     /// The last check of the holes found another loss.

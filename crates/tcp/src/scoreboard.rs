@@ -7,7 +7,7 @@
 use crate::few::Few;
 use crate::prr::{Prr, PrrInput};
 use crate::rack::{Rack, RackInput};
-use crate::spurious::{AckNews, Doubt, Verdict};
+use crate::spurious::{AckUpdate, SpuriousCheck, Verdict};
 use crate::{DUPLICATES, Nanos};
 use wire::Seq;
 
@@ -109,7 +109,7 @@ impl Scoreboard {
         if !self.active {
             let rack = self.rack();
             rack.undo.arm(una, max);
-            rack.doubt = Doubt::of_a_loss();
+            rack.spurious = SpuriousCheck::of_loss();
         }
         self.start(max);
     }
@@ -146,7 +146,7 @@ impl Scoreboard {
         if !self.active {
             for rack in self.rack.iter_mut() {
                 rack.undo.disarm();
-                rack.doubt = Doubt::default();
+                rack.spurious = SpuriousCheck::default();
             }
         }
         self.start(max);
@@ -163,7 +163,7 @@ impl Scoreboard {
         let undone = rack.undo.note_dsack(left, right);
         if undone {
             // They were late.
-            (rack.reordered, rack.doubt) = (true, Doubt::default());
+            (rack.reordered, rack.spurious) = (true, SpuriousCheck::default());
             self.undo(una);
         }
         undone
@@ -185,33 +185,33 @@ impl Scoreboard {
 
     /// Judges by an acknowledgement, once its blocks are taken in, whether a loss was one. Where it was none, recovery
     /// is over, and what is held for lost is not sent again.
-    pub fn judge_loss(&mut self, news: &AckNews) -> Verdict {
+    pub fn check_spurious(&mut self, update: &AckUpdate) -> Verdict {
         let active = self.active;
         let Some(rack) = &mut self.rack else { return Verdict::Open };
-        let verdict = rack.doubt.judge(news, active);
+        let verdict = rack.spurious.decide(update, active);
         if verdict == Verdict::Spurious {
             rack.undo.disarm();
             rack.prr = None;
-            self.undo(news.una);
+            self.undo(update.una);
         }
         verdict
     }
 
     /// F-RTO has something new under way, whose answer decides.
-    pub fn awaits_verdict(&self) -> bool {
-        self.rack.as_ref().is_some_and(|rack| rack.doubt.holds())
+    pub fn awaits_answer(&self) -> bool {
+        self.rack.as_ref().is_some_and(|rack| rack.spurious.sends_new_only())
     }
 
     /// F-RTO has nothing new to send.
     pub fn send_lost_all_the_same(&mut self) {
-        self.rack().doubt.give_up();
+        self.rack().spurious.give_up();
     }
 
     /// Something is sent again from `begin` on, with this timestamp. True for the first one after a timeout, where no
     /// earlier transmission has the same timestamp: the least timeout is a tick of that clock.
     pub fn note_stamp(&mut self, begin: Seq, stamp: u32) -> bool {
         let rack = self.rack();
-        rack.doubt.note_resent(begin, stamp);
+        rack.spurious.note_resent(begin, stamp);
         std::mem::take(&mut rack.timed_out) & (rack.last_stamp.replace(stamp) != Some(stamp))
     }
 
@@ -270,7 +270,7 @@ impl Scoreboard {
         let (first, from, probed) = (!self.active, self.touched(una), self.rack().probe_begin(mss));
         self.lose(una, max);
         let end = probed.map_or(recent, |probed| if probed.before(recent) { probed } else { recent });
-        self.rack().doubt.time_out(from, end, first);
+        self.rack().spurious.time_out(from, end, first);
         self.rack().timed_out = true;
         self.lose_all(una, recent);
         self.start(max);
@@ -367,7 +367,7 @@ impl Scoreboard {
         let again = begin.before(block.resent) && left.before(block.resent);
         if block.once {
             let right = if block.left.before(right) { block.left } else { right };
-            self.rack().doubt.note_original(left.max(block.resent), right);
+            self.rack().spurious.note_original(left.max(block.resent), right);
         }
         if again {
             let early =
@@ -489,7 +489,7 @@ impl Scoreboard {
     // Meets RFC 2018: 5-b.
     // Meets RFC 5681: 4.3-a.
     pub fn next_lost(&self) -> Option<(Seq, u32)> {
-        if self.rack.as_ref().is_some_and(|rack| rack.doubt.holds()) {
+        if self.rack.as_ref().is_some_and(|rack| rack.spurious.sends_new_only()) {
             return None;
         }
         let block = self.blocks.iter().find(|block| block.lost && block.resent != block.left)?;

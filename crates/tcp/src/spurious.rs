@@ -1,4 +1,4 @@
-//! What shows that a timeout, or a fast retransmit, was in vain: the Eifel detection algorithm (RFC 3522), and F-RTO
+//! Spurious timeouts and fast retransmits: the Eifel detection algorithm (RFC 3522), and F-RTO
 //! with SACK (RFC 5682 section 3.1), with Linux's refinements.
 //!
 //! Eifel: an acknowledgement that echoes a timestamp from before the first retransmission answers the first
@@ -8,7 +8,7 @@ use wire::Seq;
 
 /// An acknowledgement, taken in by the scoreboard already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AckNews {
+pub struct AckUpdate {
     /// What was not acknowledged before it, and what is not now.
     pub old: Seq,
     /// See there.
@@ -17,7 +17,7 @@ pub struct AckNews {
     pub echo: Option<u32>,
 }
 
-/// What an acknowledgement shows about the loss that is being made up for.
+/// Verdict of an acknowledgement on the loss that is being recovered from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing that would change anything.
@@ -40,9 +40,9 @@ enum Frto {
     New,
 }
 
-/// What is remembered of a loss until it is known whether it was one.
+/// State of a loss until it is decided whether it was spurious.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct SpuriousCheck {
     /// The loss is in question: what is sent again for another reason is not.
     open: bool,
     /// The timestamp of the first retransmission (`RetransmitTS`), and where that began.
@@ -57,10 +57,10 @@ pub(crate) struct Doubt {
     original: bool,
 }
 
-impl Doubt {
+impl SpuriousCheck {
     /// A loss was found.
-    pub(crate) fn of_a_loss() -> Doubt {
-        Doubt { open: true, ..Doubt::default() }
+    pub(crate) fn of_loss() -> SpuriousCheck {
+        SpuriousCheck { open: true, ..SpuriousCheck::default() }
     }
 
     /// The retransmission timer ended. What lies before `from` was sent again, or the peer had it; what lies behind
@@ -89,7 +89,7 @@ impl Doubt {
 
     /// Only what is new is sent now.
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn sends_new_only(&self) -> bool {
         self.frto == Frto::New
     }
 
@@ -103,17 +103,17 @@ impl Doubt {
     /// something new out, the second one shows what became of the rest. Recovery goes on where it is `active`.
     // Meets RFC 3522: 3.2-b.
     // Meets RFC 5682: 3.1-b, 3.1-c, 3.1-d.
-    pub(crate) fn judge(&mut self, news: &AckNews, active: bool) -> Verdict {
-        let answer = self.stamp.filter(|(_, begin)| !self.answered && begin.before(news.una));
-        let is_late = answer.zip(news.echo).is_some_and(|((stamp, _), echo)| Seq(echo).before(Seq(stamp)));
+    pub(crate) fn decide(&mut self, update: &AckUpdate, active: bool) -> Verdict {
+        let answer = self.stamp.filter(|(_, begin)| !self.answered && begin.before(update.una));
+        let is_late = answer.zip(update.echo).is_some_and(|((stamp, _), echo)| Seq(echo).before(Seq(stamp)));
         self.answered |= answer.is_some();
         if is_late || std::mem::take(&mut self.original) {
-            *self = Doubt::default();
+            *self = SpuriousCheck::default();
             return Verdict::Spurious;
         }
-        let waits = self.frto == Frto::First && !news.old.before(news.una);
+        let waits = self.frto == Frto::First && !update.old.before(update.una);
         match self.frto {
-            _ if !active => *self = Doubt::default(),
+            _ if !active => *self = SpuriousCheck::default(),
             Frto::First if !waits => {
                 self.frto = Frto::New;
                 return Verdict::SendNew;
@@ -131,68 +131,68 @@ mod tests {
 
     const UNA: Seq = Seq(u32::MAX - 1999);
 
-    fn news(old: u32, una: u32, echo: Option<u32>) -> AckNews {
-        AckNews { old: UNA + old, una: UNA + una, echo }
+    fn update(old: u32, una: u32, echo: Option<u32>) -> AckUpdate {
+        AckUpdate { old: UNA + old, una: UNA + una, echo }
     }
 
     // Checks RFC 3522: 3.2-a, 3.2-b.
     #[test]
     fn an_echo_from_before_the_first_retransmission_is_late() {
-        let judge = |una, echo| {
-            let mut doubt = Doubt::of_a_loss();
-            doubt.note_resent(UNA, 5);
-            doubt.note_resent(UNA + 1000, 9);
-            let first = doubt.judge(&news(0, una, echo), true);
-            (first, doubt.judge(&news(una, 3000, Some(u32::MAX)), true))
+        let decide = |una, echo| {
+            let mut check = SpuriousCheck::of_loss();
+            check.note_resent(UNA, 5);
+            check.note_resent(UNA + 1000, 9);
+            let first = check.decide(&update(0, una, echo), true);
+            (first, check.decide(&update(una, 3000, Some(u32::MAX)), true))
         };
-        assert_eq!(judge(1000, Some(4)), (Verdict::Spurious, Verdict::Open));
-        assert_eq!(judge(1000, Some(u32::MAX)).0, Verdict::Spurious, "clocks wrap");
-        assert_eq!(judge(1000, Some(5)), (Verdict::Open, Verdict::Open), "it decides");
-        assert_eq!(judge(1000, None), (Verdict::Open, Verdict::Open));
-        assert_eq!(judge(0, Some(4)), (Verdict::Open, Verdict::Spurious), "an answer to nothing of it");
+        assert_eq!(decide(1000, Some(4)), (Verdict::Spurious, Verdict::Open));
+        assert_eq!(decide(1000, Some(u32::MAX)).0, Verdict::Spurious, "clocks wrap");
+        assert_eq!(decide(1000, Some(5)), (Verdict::Open, Verdict::Open), "it decides");
+        assert_eq!(decide(1000, None), (Verdict::Open, Verdict::Open));
+        assert_eq!(decide(0, Some(4)), (Verdict::Open, Verdict::Spurious), "an answer to nothing of it");
     }
 
     // Checks RFC 5682: 3.1-a, 3.1-b, 3.1-c, 3.1-d.
     #[test]
     fn what_was_sent_once_shows_a_timeout_in_vain() {
-        let mut doubt = Doubt::of_a_loss();
-        doubt.time_out(UNA + 2000, UNA + 8000, true);
-        assert_eq!(doubt.judge(&news(0, 0, None), true), Verdict::Open, "a duplicate says nothing");
-        assert_eq!(doubt.judge(&news(0, 1000, None), true), Verdict::SendNew);
-        assert!(doubt.holds());
-        let mut late = doubt;
+        let mut check = SpuriousCheck::of_loss();
+        check.time_out(UNA + 2000, UNA + 8000, true);
+        assert_eq!(check.decide(&update(0, 0, None), true), Verdict::Open, "a duplicate decides nothing");
+        assert_eq!(check.decide(&update(0, 1000, None), true), Verdict::SendNew);
+        assert!(check.sends_new_only());
+        let mut late = check;
         late.note_original(UNA + 1000, UNA + 2000);
         late.note_original(UNA + 8000, UNA + 9000);
         let mut lost = late;
-        assert_eq!(lost.judge(&news(1000, 1000, None), true), Verdict::Open);
-        assert!(!lost.holds(), "the conventional recovery");
+        assert_eq!(lost.decide(&update(1000, 1000, None), true), Verdict::Open);
+        assert!(!lost.sends_new_only(), "the conventional recovery");
         late.note_original(UNA + 1000, UNA + 2001);
-        assert_eq!(late.judge(&news(1000, 1000, None), true), Verdict::Spurious);
-        doubt.give_up();
-        assert!(!doubt.holds());
+        assert_eq!(late.decide(&update(1000, 1000, None), true), Verdict::Spurious);
+        check.give_up();
+        assert!(!check.sends_new_only());
     }
 
     /// A flow goes on after another daemon was killed: what that one sent is unknown.
     #[test]
-    fn what_is_sent_again_without_a_loss_is_in_no_doubt() {
-        let mut doubt = Doubt::default();
-        doubt.note_resent(UNA, 5);
-        assert_eq!(doubt.judge(&news(0, 1000, Some(4)), true), Verdict::Open);
+    fn what_is_sent_again_without_a_loss_is_not_checked() {
+        let mut check = SpuriousCheck::default();
+        check.note_resent(UNA, 5);
+        assert_eq!(check.decide(&update(0, 1000, Some(4)), true), Verdict::Open);
     }
 
     // Checks RFC 5682: 3.1-a.
     #[test]
-    fn a_timeout_within_a_recovery_is_in_no_doubt() {
-        let mut doubt = Doubt::of_a_loss();
-        doubt.time_out(UNA, UNA + 8000, false);
-        doubt.note_original(UNA, UNA + 2000);
-        assert_eq!(doubt.judge(&news(0, 1000, None), true), Verdict::Open);
-        let mut again = Doubt::of_a_loss();
+    fn a_timeout_within_a_recovery_is_not_checked() {
+        let mut check = SpuriousCheck::of_loss();
+        check.time_out(UNA, UNA + 8000, false);
+        check.note_original(UNA, UNA + 2000);
+        assert_eq!(check.decide(&update(0, 1000, None), true), Verdict::Open);
+        let mut again = SpuriousCheck::of_loss();
         again.time_out(UNA + 2000, UNA + 8000, true);
         again.time_out(UNA, UNA + 9000, false);
         again.note_original(UNA, UNA + 2000);
-        assert_eq!(again.judge(&news(0, 0, None), true), Verdict::Open, "it was sent again before the second one");
+        assert_eq!(again.decide(&update(0, 0, None), true), Verdict::Open, "it was sent again before the second one");
         again.note_original(UNA + 8000, UNA + 9000);
-        assert_eq!(again.judge(&news(0, 0, None), true), Verdict::Spurious);
+        assert_eq!(again.decide(&update(0, 0, None), true), Verdict::Spurious);
     }
 }

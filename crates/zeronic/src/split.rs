@@ -149,13 +149,13 @@ impl<M: Memory> Unit<M> {
                 let mut guide = |header: &_, len| verbs.steer(flow, header, len, drops);
                 self.nic.place_operation(flow, seq, mark, payload, &self.memory, &mut guide)
             }
-            // Each payload of a connection of messages says of which one it is a part.
+            // Each payload of a connection of messages is marked as a part of one.
             (Some(Kind::Messages | Kind::Operations), None) => Arrival::Impossible,
             (Some(Kind::Datagrams) | None, _) => Arrival::NoFlow,
         }
     }
 
-    /// A SYN says where the stream begins. Data in it is left to be sent again (no TCP Fast Open).
+    /// A SYN has the stream's first number. Data in it is left to be sent again (no TCP Fast Open).
     fn begin(&mut self, flow: FlowId, segment: &Segment, offers_messages: bool) -> Left {
         let begin = segment.seq + 1;
         let Some(way) = self.way(flow) else { return Left::Nothing };

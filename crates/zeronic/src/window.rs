@@ -113,7 +113,7 @@ impl Window {
         units as u16
     }
 
-    /// Memory was posted: what an ACK of the NIC's own says, where it is worth one.
+    /// Memory was posted: the fields of an ACK of the NIC's own, where it is worth one.
     pub(crate) fn update(&mut self, now: Nanos, posted_end: Seq) -> Option<(Last, u16)> {
         let (last, offered, advertised) = (self.last?, self.offered?, self.advertised?);
         let ((_, wire), open) = (self.scales(), open(last.ack, offered, posted_end));

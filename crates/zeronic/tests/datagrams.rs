@@ -181,7 +181,7 @@ fn a_damaged_datagram_is_dropped_and_loss_is_the_networks() {
     let (mut came, mut ids) = (0, std::collections::BTreeSet::new());
     for id in 0..COUNT {
         let place = id % places;
-        // Each has other bytes, so what came says which it is.
+        // Each has other bytes, so that each is recognized.
         pair.buffers[0].write((place * PLACE) as usize, 900, id * PLACE, 5);
         pair.ends[0].stack.post_send(here, id, pair.segment(0, place, 900)).unwrap();
         pair.ends[1].stack.post_receive(there, id, pair.segment(1, place, PLACE)).unwrap();

@@ -173,7 +173,7 @@ fn a_receive_is_not_done_while_a_late_copy_is_on_its_way() {
     let [mut sender, receiver] = ends::pair("late copies", config, habit, [SENT as u64, 0]).unwrap();
     let End { mut stack, mut port, mut drops, .. } = receiver;
     let (_queue, mut server, key) = device_in(stack.memory(), ends::DOMAIN, u64::MAX);
-    let (mut now, mut told) = (1, Vec::new());
+    let (mut now, mut reported) = (1, Vec::new());
     let mut turns = |server: &mut DmaServer| {
         let mut orders = Vec::new();
         for _ in 0..100 {
@@ -187,16 +187,16 @@ fn a_receive_is_not_done_while_a_late_copy_is_on_its_way() {
                         let segment = Segment { key, offset: 0, len: SENT as u64 };
                         stack.post_receive(connection, 7, segment).unwrap();
                     }
-                    Event::Received { id, bytes, .. } => told.push((id, bytes)),
+                    Event::Received { id, bytes, .. } => reported.push((id, bytes)),
                     _ => {}
                 }
             }
         }
-        (orders, told.clone())
+        (orders, reported.clone())
     };
-    let (orders, told) = turns(&mut server);
+    let (orders, reported) = turns(&mut server);
     assert_eq!(orders.iter().map(|copy| (copy.address, copy.len)).collect::<Vec<_>>(), [(FIRST, SENT); 2]);
-    assert_eq!(told, []);
+    assert_eq!(reported, []);
     server.done(orders[0].number, 0);
     assert_eq!(turns(&mut server), (Vec::new(), Vec::new()));
     server.done(orders[1].number, 0);

@@ -42,13 +42,13 @@ fn payload_is_placed_and_the_transport_sees_headers() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 7, segment(0, 8, 6)).unwrap();
     in_order(&mut scene, 4);
-    scene.peer_says(&[data(0, &[1, 2, 3, 4])]);
+    scene.peer_sends(&[data(0, &[1, 2, 3, 4])]);
     let seen = scene.seen();
     assert_eq!((seen.len(), seen[0].seq, &seen[0].payload[..]), (1, THEIRS, &[0; 4][..]), "dummy payload");
     assert_eq!(memory(&scene, 0)[7..15], [0, 1, 2, 3, 4, 0, 0, 0]);
     assert_eq!(scene.events(), [], "the receive is not full");
     in_order(&mut scene, 2);
-    scene.peer_says(&[SentSegment { flags: ACK | Flags::URG | Flags::PSH, ..data(4, &[5, 6]) }]);
+    scene.peer_sends(&[SentSegment { flags: ACK | Flags::URG | Flags::PSH, ..data(4, &[5, 6]) }]);
     assert_eq!(scene.seen()[0].flags, ACK | Flags::PSH, "no urgent data");
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 7, bytes: 6 }]);
 }
@@ -57,8 +57,8 @@ fn payload_is_placed_and_the_transport_sees_headers() {
 fn headers_of_a_burst_become_one() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 7, segment(0, 0, 30)).unwrap();
-    scene.peer_says(&[data(0, &[1; 4]), data(4, &[2; 4]), data(8, &[3; 3]), data(11, &[4; 3]), data(20, &[5; 2])]);
-    let seen: Vec<_> = scene.seen().into_iter().map(|said| (said.seq - THEIRS, said.payload.len())).collect();
+    scene.peer_sends(&[data(0, &[1; 4]), data(4, &[2; 4]), data(8, &[3; 3]), data(11, &[4; 3]), data(20, &[5; 2])]);
+    let seen: Vec<_> = scene.seen().into_iter().map(|sent| (sent.seq - THEIRS, sent.payload.len())).collect();
     // A short one ends a super-segment.
     assert_eq!(seen, [(0, 11), (11, 3), (20, 2)]);
     assert_eq!(memory(&scene, 0)[..14], [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4]);
@@ -68,15 +68,15 @@ fn headers_of_a_burst_become_one() {
 #[test]
 fn without_a_place_drop() {
     let mut scene = Scene::new(Shortage::Drop);
-    scene.transport_says(&[ack(0, 100)]);
-    scene.peer_says(&[data(0, &[1; 4])]);
+    scene.transport_sends(&[ack(0, 100)]);
+    scene.peer_sends(&[data(0, &[1; 4])]);
     assert_eq!(scene.seen(), [], "as if it were lost");
-    let answers = scene.line.sent.drain(..).filter(|said| said.payload.is_empty()).count();
+    let answers = scene.line.sent.drain(..).filter(|sent| sent.payload.is_empty()).count();
     assert_eq!(answers, 2, "the transport's ACK, and an answer");
-    scene.peer_says(&[data(0, &[1; 4])]);
+    scene.peer_sends(&[data(0, &[1; 4])]);
     assert_eq!(scene.line.sent.len(), 0, "not more often than every 10 ms");
     scene.stack.post_receive(scene.connection, 7, segment(0, 8, 3)).unwrap();
-    scene.peer_says(&[SentSegment { flags: ACK | Flags::FIN, ..data(0, &[1; 4]) }]);
+    scene.peer_sends(&[SentSegment { flags: ACK | Flags::FIN, ..data(0, &[1; 4]) }]);
     let seen = scene.seen();
     assert_eq!((seen[0].payload.len(), seen[0].flags), (3, ACK), "shortened to what has a place, without its FIN");
     assert_eq!(memory(&scene, 0)[7..13], [0, 1, 1, 1, 0, 0]);
@@ -85,7 +85,7 @@ fn without_a_place_drop() {
 #[test]
 fn without_a_place_buffer() {
     let mut scene = Scene::new(Shortage::Buffer);
-    scene.peer_says(&[data(0, &[1, 2, 3, 4])]);
+    scene.peer_sends(&[data(0, &[1, 2, 3, 4])]);
     assert_eq!(scene.seen(), []);
     scene.stack.post_receive(scene.connection, 7, segment(0, 8, 6)).unwrap();
     in_order(&mut scene, 4);
@@ -94,7 +94,7 @@ fn without_a_place_buffer() {
     assert_eq!(memory(&scene, 0)[7..13], [0, 1, 2, 3, 4, 0]);
     // What is kept is bounded.
     for at in 0..400u32 {
-        scene.peer_says(&[data(6 + 900 * at, &[9; 900])]);
+        scene.peer_sends(&[data(6 + 900 * at, &[9; 900])]);
     }
     let counters = scene.stack.counters();
     assert!(counters.not_kept > 50 && counters.without_place == 401, "{counters:?}");
@@ -105,8 +105,8 @@ fn without_a_place_defer() {
     let mut scene = Scene::new(Shortage::Defer);
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 2)).unwrap();
     in_order(&mut scene, 6);
-    scene.peer_says(&[data(0, &[1, 2, 3, 4, 5, 6])]);
-    scene.transport_says(&[ack(6, 100)]);
+    scene.peer_sends(&[data(0, &[1, 2, 3, 4, 5, 6])]);
+    scene.transport_sends(&[ack(6, 100)]);
     assert_eq!(scene.seen()[0].payload.len(), 6, "the transport sees it at once");
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 1, bytes: 2 }]);
     for (id, region) in [(2, 1), (3, 2)] {
@@ -123,10 +123,10 @@ fn a_transport_that_acknowledges_what_never_came() {
     let mut scene = Scene::new(Shortage::Drop);
     (0..3).for_each(|id| scene.stack.post_receive(scene.connection, id, segment(0, 4 * id, 4)).unwrap());
     in_order(&mut scene, 1_000_000);
-    scene.transport_says(&[ack(12, 100), ack(5000, 100)]);
-    scene.peer_says(&[data(4, &[2; 4])]);
+    scene.transport_sends(&[ack(12, 100), ack(5000, 100)]);
+    scene.peer_sends(&[data(4, &[2; 4])]);
     assert_eq!(scene.events(), [], "there is a hole");
-    scene.peer_says(&[data(0, &[1; 4])]);
+    scene.peer_sends(&[data(0, &[1; 4])]);
     let done = |id| Event::Received { connection: scene.connection, id, bytes: 4 };
     let expected = [done(0), done(1)];
     assert_eq!(scene.events(), expected);
@@ -138,17 +138,17 @@ fn a_transport_that_sends_what_was_not_posted() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.memory().0.borrow_mut()[0][..8].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
     let out = |at: u32, len: usize| SentSegment::new(OURS + at, THEIRS, ACK, &vec![0xdd; len]);
-    scene.transport_says(&[out(0, 3)]);
+    scene.transport_sends(&[out(0, 3)]);
     assert_eq!(scene.line.sent, [], "nothing was posted");
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
-    scene.transport_says(&[out(0, 4), out(2, 4), out(4, 4)]);
-    let sent: Vec<_> = scene.line.sent.drain(..).map(|said| said.payload).collect();
+    scene.transport_sends(&[out(0, 4), out(2, 4), out(4, 4)]);
+    let sent: Vec<_> = scene.line.sent.drain(..).map(|sent| sent.payload).collect();
     assert_eq!(sent, [vec![1, 2, 3, 4], vec![3, 4, 5, 6]], "the last one goes beyond");
     // A retransmission of what is acknowledged may meet memory that the application uses again.
     scene.stack.transport().acknowledged = 5;
-    scene.peer_says(&[SentSegment::new(THEIRS, OURS + 5, ACK, &[])]);
-    scene.transport_says(&[out(0, 4), out(3, 3)]);
-    let sent: Vec<_> = scene.line.sent.drain(..).map(|said| (said.seq - OURS, said.payload)).collect();
+    scene.peer_sends(&[SentSegment::new(THEIRS, OURS + 5, ACK, &[])]);
+    scene.transport_sends(&[out(0, 4), out(3, 3)]);
+    let sent: Vec<_> = scene.line.sent.drain(..).map(|sent| (sent.seq - OURS, sent.payload)).collect();
     assert_eq!(sent, [(4, vec![]), (5, vec![6])]);
     assert_eq!(scene.stack.transport().taken, 6);
 }
@@ -159,11 +159,11 @@ fn a_transport_that_acknowledges_more_than_was_sent() {
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
     scene.stack.post_send(scene.connection, 2, segment(0, 6, 6)).unwrap();
     scene.stack.transport().acknowledged = u64::MAX / 2;
-    scene.transport_says(&[SentSegment::new(OURS, THEIRS, ACK, &[0; 6])]);
-    scene.peer_says(&[SentSegment::new(THEIRS, OURS + 12, ACK, &[])]);
+    scene.transport_sends(&[SentSegment::new(OURS, THEIRS, ACK, &[0; 6])]);
+    scene.peer_sends(&[SentSegment::new(THEIRS, OURS + 12, ACK, &[])]);
     assert_eq!(scene.events().len(), 0, "so far from what was sent, it is behind");
     scene.stack.transport().acknowledged = 12;
-    scene.peer_says(&[SentSegment::new(THEIRS, OURS + 12, ACK, &[])]);
+    scene.peer_sends(&[SentSegment::new(THEIRS, OURS + 12, ACK, &[])]);
     assert_eq!(scene.events(), [Event::Sent { connection: scene.connection, id: 1 }]);
 }
 
@@ -172,12 +172,12 @@ fn a_transport_that_dies() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).unwrap();
     scene.stack.transport().dies = Some("gone".into());
-    scene.peer_says(&[data(0, &[1; 4])]);
+    scene.peer_sends(&[data(0, &[1; 4])]);
     assert_eq!(scene.events(), [Event::Failed { connection: scene.connection, why: "gone".into() }]);
     // From now on its memory is not touched.
     let before = memory(&scene, 0);
-    scene.peer_says(&[data(4, &[2; 4])]);
-    scene.transport_says(&[SentSegment::new(OURS, THEIRS, ACK, &[0xdd; 4])]);
+    scene.peer_sends(&[data(4, &[2; 4])]);
+    scene.transport_sends(&[SentSegment::new(OURS, THEIRS, ACK, &[0xdd; 4])]);
     assert_eq!((memory(&scene, 0), scene.line.sent.len()), (before, 0), "nor does dummy payload leave");
     assert!(scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).is_err());
 }
@@ -223,8 +223,8 @@ fn false_syns_move_nothing() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).unwrap();
     let syn = |flags: Flags, ack: Seq| SentSegment::new(THEIRS + 1000, ack, flags, &[9; 4]);
-    scene.peer_says(&[syn(Flags::SYN, Seq(0)), syn(Flags::SYN | ACK, OURS), syn(Flags::SYN | ACK, OURS + 9)]);
-    scene.peer_says(&[data(0, &[1; 4])]);
+    scene.peer_sends(&[syn(Flags::SYN, Seq(0)), syn(Flags::SYN | ACK, OURS), syn(Flags::SYN | ACK, OURS + 9)]);
+    scene.peer_sends(&[data(0, &[1; 4])]);
     assert_eq!(memory(&scene, 0)[..5], [1, 1, 1, 1, 0]);
 }
 
@@ -232,19 +232,19 @@ fn false_syns_move_nothing() {
 fn windows_name_what_is_posted() {
     let mut scene = Scene::new(Shortage::Drop);
     // The transport offers 100 << 10 bytes each time.
-    scene.transport_says(&[ack(0, 100)]);
+    scene.transport_sends(&[ack(0, 100)]);
     assert_eq!(scene.line.sent.pop().unwrap().window, 0, "nothing is posted");
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 1 << 13)).unwrap();
     scene.poll();
     let update = scene.line.sent.pop().unwrap();
     assert_eq!((update.ack, update.seq, update.window), (THEIRS, OURS, (1 << 13) / 64), "units of 64 bytes");
     assert_eq!(scene.line.sent, []);
-    scene.transport_says(&[ack(0, 4)]);
+    scene.transport_sends(&[ack(0, 4)]);
     assert_eq!(scene.line.sent.pop().unwrap().window, (4 << 10) / 64, "the transport's own limit holds, too");
     // Less than a unit: closed at first, and opened by one unit later.
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 63)).unwrap();
-    scene.transport_says(&[ack(0, 100)]);
+    scene.transport_sends(&[ack(0, 100)]);
     assert_eq!(scene.line.sent.pop().unwrap().window, 0);
     scene.poll();
     assert_eq!(scene.line.sent, []);
@@ -261,10 +261,10 @@ fn an_ack_of_the_nics_own_is_not_ahead_of_what_left() {
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
     let out = |at: u32, len: usize, flags| SentSegment::new(OURS + at, THEIRS, ACK | flags, &vec![0xdd; len]);
     // The second one goes beyond what was posted, so it does not leave, nor does its FIN.
-    scene.transport_says(&[out(0, 4, Flags(0)), out(4, 9, Flags::FIN)]);
+    scene.transport_sends(&[out(0, 4, Flags(0)), out(4, 9, Flags::FIN)]);
     assert_eq!(window_update(&mut scene, 2).seq, OURS + 4);
     scene.stack.post_send(scene.connection, 3, segment(0, 0, 7)).unwrap();
-    scene.transport_says(&[out(4, 9, Flags::FIN)]);
+    scene.transport_sends(&[out(4, 9, Flags::FIN)]);
     assert_eq!(window_update(&mut scene, 4).seq, OURS + 14, "nine bytes and FIN");
 }
 
@@ -280,15 +280,15 @@ fn window_update(scene: &mut Scene, id: u64) -> SentSegment {
 #[test]
 fn a_window_update_leaves_before_what_the_transport_said_later() {
     let mut scene = Scene::new(Shortage::Drop);
-    let said = |value| {
+    let stamped = |value| {
         let options = Options { timestamps: Some(Timestamps { value, echo: 9 }), ..Options::default() };
         SentSegment { options, ..ack(0, 8) }
     };
-    scene.transport_says(&[said(100)]);
+    scene.transport_sends(&[stamped(100)]);
     scene.line.sent.clear();
     scene.stack.post_receive(scene.connection, 7, segment(0, 0, 64)).unwrap();
-    scene.transport_says(&[said(101)]);
-    let values = scene.line.sent.iter().map(|said| said.options.timestamps.unwrap().value);
+    scene.transport_sends(&[stamped(101)]);
+    let values = scene.line.sent.iter().map(|sent| sent.options.timestamps.unwrap().value);
     assert_eq!(values.collect::<Vec<_>>(), [100, 101]);
 }
 
@@ -296,11 +296,11 @@ fn a_window_update_leaves_before_what_the_transport_said_later() {
 #[test]
 fn deferred_payload_behind_a_hole_too_many_is_placed_later() {
     let mut scene = Scene::new(Shortage::Defer);
-    (0..35).for_each(|at| scene.peer_says(&[data(2 * at + 1, &[2])]));
+    (0..35).for_each(|at| scene.peer_sends(&[data(2 * at + 1, &[2])]));
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 64)).unwrap();
     scene.stack.post_receive(scene.connection, 2, segment(1, 0, 6)).unwrap();
     in_order(&mut scene, 70);
-    (0..35).for_each(|at| scene.peer_says(&[data(2 * at, &[1])]));
+    (0..35).for_each(|at| scene.peer_sends(&[data(2 * at, &[1])]));
     (0..4).for_each(|_| scene.poll());
     let done = |id, bytes| Event::Received { connection: scene.connection, id, bytes };
     let expected = [done(1, 64), done(2, 6)];
@@ -313,24 +313,24 @@ fn deferred_payload_behind_a_hole_too_many_is_placed_later() {
 #[test]
 fn room_for_deferred_payload_is_not_taken_back_once_it_was_told() {
     let mut scene = Scene::new(Shortage::Defer);
-    scene.transport_says(&[ack(0, 100)]);
-    scene.peer_says(&[data(0, &[1; 1400])]);
-    scene.transport_says(&[ack(1400, 100)]);
-    let told = scene.line.sent.pop().unwrap();
-    scene.peer_says(&[data(1400, &[2; 1400]), data(2800, &[3; 400])]);
-    scene.transport_says(&[ack(3200, 100)]);
+    scene.transport_sends(&[ack(0, 100)]);
+    scene.peer_sends(&[data(0, &[1; 1400])]);
+    scene.transport_sends(&[ack(1400, 100)]);
+    let reported = scene.line.sent.pop().unwrap();
+    scene.peer_sends(&[data(1400, &[2; 1400]), data(2800, &[3; 400])]);
+    scene.transport_sends(&[ack(3200, 100)]);
     let later = scene.line.sent.pop().unwrap();
-    let edge = |said: &SentSegment| said.ack + 64 * u32::from(said.window);
-    assert_eq!(edge(&told) - THEIRS, 1400 + 45 * 64);
+    let edge = |sent: &SentSegment| sent.ack + 64 * u32::from(sent.window);
+    assert_eq!(edge(&reported) - THEIRS, 1400 + 45 * 64);
     // Within a unit.
-    assert!(edge(&told).before(edge(&later) + 64));
+    assert!(edge(&reported).before(edge(&later) + 64));
 }
 
 #[test]
 fn a_receive_posted_after_the_end_is_done_at_once() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.transport().in_order = InOrder { bytes: 0, ended: true };
-    scene.peer_says(&[SentSegment::new(THEIRS, OURS, ACK | Flags::FIN, &[])]);
+    scene.peer_sends(&[SentSegment::new(THEIRS, OURS, ACK | Flags::FIN, &[])]);
     assert_eq!(scene.events(), [Event::Ended { connection: scene.connection }]);
     scene.stack.post_receive(scene.connection, 5, segment(0, 0, 8)).unwrap();
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 5, bytes: 0 }]);
@@ -361,12 +361,12 @@ fn memory_that_is_unmapped_under_a_retransmission() {
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 8)).unwrap();
     scene.stack.post_receive(scene.connection, 2, segment(1, 0, 8)).unwrap();
     let out = || SentSegment::new(OURS, THEIRS, ACK, &[0xdd; 8]);
-    scene.transport_says(&[out()]);
+    scene.transport_sends(&[out()]);
     assert_eq!(scene.line.sent.drain(..).count(), 1);
     scene.stack.memory().unmap();
-    scene.transport_says(&[out()]);
+    scene.transport_sends(&[out()]);
     in_order(&mut scene, 4);
-    scene.peer_says(&[data(0, &[1; 4])]);
+    scene.peer_sends(&[data(0, &[1; 4])]);
     assert_eq!((scene.line.sent.len(), scene.seen(), scene.events()), (0, vec![], vec![]));
     assert_eq!(scene.stack.counters().faults, 2);
     assert_eq!(memory(&scene, 1), [0; REGION_LEN]);

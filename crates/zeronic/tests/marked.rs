@@ -62,13 +62,13 @@ fn messages_take_their_receives_also_out_of_order() {
         scene.stack.post_receive(connection, id, segment(region, 8, 10)).unwrap();
     }
     // The third one, then the end of the first.
-    scene.peer_says(&[part(7, &[7; 2], (2, 7, 2)), part(2, &[2, 3], (0, 0, 4))]);
+    scene.peer_sends(&[part(7, &[7; 2], (2, 7, 2)), part(2, &[2, 3], (0, 0, 4))]);
     assert_eq!(scene.events(), []);
     assert_eq!((bytes(&scene, 2, 7, 4), bytes(&scene, 0, 7, 6)), (vec![0, 7, 7, 0], vec![0, 0, 0, 2, 3, 0]));
     let seen = scene.seen();
-    assert!(seen.iter().all(|said| said.experiment.is_empty() && said.payload.iter().all(|byte| *byte == 0)));
+    assert!(seen.iter().all(|sent| sent.experiment.is_empty() && sent.payload.iter().all(|byte| *byte == 0)));
     in_order(&mut scene, 9);
-    scene.peer_says(&[part(0, &[0, 1, 2, 3], (0, 0, 4)), part(4, &[4, 5, 6], (1, 4, 3))]);
+    scene.peer_sends(&[part(0, &[0, 1, 2, 3], (0, 0, 4)), part(4, &[4, 5, 6], (1, 4, 3))]);
     assert_eq!(scene.seen().len(), 1, "headers of different messages become one");
     let received = |id, bytes| Event::Received { connection, id, bytes };
     assert_eq!(scene.events(), [received(1, 4), received(2, 3), received(3, 2)]);
@@ -87,20 +87,20 @@ fn a_frame_that_leaves_has_bytes_of_one_message() {
     let sack = [sack[0], sack[1], sack[2], None];
     let options = Options { timestamps: Some(Timestamps { value: 1, echo: 2 }), sack, ..Options::default() };
     let flags = ACK | Flags::PSH | Flags::FIN;
-    scene.transport_says(&[SentSegment { options, ..SentSegment::new(OURS, THEIRS, flags, &[0xdd; 8]) }]);
+    scene.transport_sends(&[SentSegment { options, ..SentSegment::new(OURS, THEIRS, flags, &[0xdd; 8]) }]);
     let sent: Vec<_> = scene.line.sent.drain(..).collect();
     let expected = [(0, 0, 3, vec![10, 11, 12]), (1, 3, 1, vec![20]), (2, 4, 4, vec![30, 31, 32, 33])];
     assert_eq!(sent.len(), expected.len());
-    for (said, (number, start, len, payload)) in sent.iter().zip(expected) {
-        assert_eq!((said.seq, &said.payload), (OURS + start, &payload));
-        assert_eq!(said.experiment, mark(OURS, number, start, len));
-        assert_eq!(said.options.timestamps, options.timestamps);
-        assert_eq!(said.options.sack, [sack[0], None, None, None], "the newest one stays");
-        assert_eq!(said.flags, if number == 2 { flags } else { ACK });
+    for (segment, (number, start, len, payload)) in sent.iter().zip(expected) {
+        assert_eq!((segment.seq, &segment.payload), (OURS + start, &payload));
+        assert_eq!(segment.experiment, mark(OURS, number, start, len));
+        assert_eq!(segment.options.timestamps, options.timestamps);
+        assert_eq!(segment.options.sack, [sack[0], None, None, None], "the newest one stays");
+        assert_eq!(segment.flags, if number == 2 { flags } else { ACK });
     }
     // Sent again from the middle of the second frame on.
-    scene.transport_says(&[SentSegment::new(OURS + 2u32, THEIRS, ACK, &[0xdd; 3])]);
-    let again: Vec<_> = scene.line.sent.drain(..).map(|said| (said.payload, said.experiment)).collect();
+    scene.transport_sends(&[SentSegment::new(OURS + 2u32, THEIRS, ACK, &[0xdd; 3])]);
+    let again: Vec<_> = scene.line.sent.drain(..).map(|sent| (sent.payload, sent.experiment)).collect();
     let marks = [(0, 0, 3), (1, 3, 1), (2, 4, 4)].map(|(number, start, len)| mark(OURS, number, start, len));
     assert_eq!(again, [vec![12], vec![20], vec![30]].into_iter().zip(marks).collect::<Vec<_>>());
 }
@@ -111,7 +111,7 @@ fn what_a_mark_cannot_say_is_dropped() {
     for (id, region) in [(1, 0), (2, 1)] {
         scene.stack.post_receive(scene.connection, id, segment(region, 8, 10)).unwrap();
     }
-    scene.peer_says(&[part(0, &[1, 2], (0, 0, 4))]);
+    scene.peer_sends(&[part(0, &[1, 2], (0, 0, 4))]);
     scene.seen();
     let before = bytes(&scene, 0, 0, 64);
     let forged = [
@@ -126,12 +126,12 @@ fn what_a_mark_cannot_say_is_dropped() {
         part(2, &[9, 9], (0, 0, 0)),
     ];
     let count = forged.len() as u64;
-    scene.peer_says(&forged);
+    scene.peer_sends(&forged);
     assert_eq!((scene.seen(), scene.events()), (vec![], vec![]));
     assert_eq!((bytes(&scene, 0, 0, 64), bytes(&scene, 1, 0, 64)), (before, vec![0; 64]));
     assert_eq!(scene.stack.counters().malformed, count);
     in_order(&mut scene, 4);
-    scene.peer_says(&[part(2, &[3, 4], (0, 0, 4))]);
+    scene.peer_sends(&[part(2, &[3, 4], (0, 0, 4))]);
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 1, bytes: 4 }], "it goes on");
 }
 
@@ -142,12 +142,12 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
         for id in [1, 2] {
             scene.stack.post_receive(scene.connection, id, segment(id as u32 - 1, 8, 4)).unwrap();
         }
-        scene.peer_says(&[part(2, &[9; 2], (1, 2, 5))]);
+        scene.peer_sends(&[part(2, &[9; 2], (1, 2, 5))]);
         assert_eq!(scene.events(), [], "it is not its turn");
         in_order(&mut scene, 2);
-        scene.peer_says(&[part(0, &[1; 2], (0, 0, 2))]);
+        scene.peer_sends(&[part(0, &[1; 2], (0, 0, 2))]);
         assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 1, bytes: 2 }]);
-        scene.peer_says(&[part(2, &[9; 2], (1, 2, 5))]);
+        scene.peer_sends(&[part(2, &[9; 2], (1, 2, 5))]);
         assert!(failure(&mut scene).contains("a message of 5 bytes"));
         assert_eq!(bytes(&scene, 1, 0, 64), [0; 64]);
     }
@@ -157,8 +157,8 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
 fn messages_without_a_receive_wait_for_one() {
     let mut scene = scene(Shortage::Defer);
     in_order(&mut scene, 5);
-    scene.peer_says(&[part(0, &[1, 2], (0, 0, 2)), part(2, &[3, 4, 5], (1, 2, 3))]);
-    scene.transport_says(&[SentSegment::new(OURS, THEIRS + 5u32, ACK, &[])]);
+    scene.peer_sends(&[part(0, &[1, 2], (0, 0, 2)), part(2, &[3, 4, 5], (1, 2, 3))]);
+    scene.transport_sends(&[SentSegment::new(OURS, THEIRS + 5u32, ACK, &[])]);
     for (id, len) in [(1, 2), (2, 3)] {
         assert_eq!(scene.events(), []);
         scene.stack.post_receive(scene.connection, id, segment(0, 10 * id, 9)).unwrap();

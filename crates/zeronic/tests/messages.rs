@@ -16,7 +16,7 @@ enum Step {
     Part(usize, usize, usize),
     /// A receive of so many bytes is posted, in a region.
     Post(usize, usize),
-    /// The transport, or whoever says so, has everything up to there.
+    /// Everything up to there is in order, as the transport, or a liar, reports.
     Advance(usize),
 }
 
@@ -34,7 +34,7 @@ struct Pair {
     receives: Vec<(usize, usize, usize)>,
     placed: BTreeSet<usize>,
     cursor: usize,
-    told: usize,
+    reported: usize,
     arrivals: u8,
     free: [usize; REGIONS],
 }
@@ -59,7 +59,7 @@ impl Pair {
             receives: Vec::new(),
             placed: BTreeSet::new(),
             cursor: 0,
-            told: 0,
+            reported: 0,
             arrivals: 0,
             free: [1; REGIONS],
         }
@@ -128,9 +128,11 @@ impl Pair {
         let moved = self.nic.advance(self.id, self.seq(to.max(self.cursor)));
         assert_eq!(moved as usize, to - self.cursor);
         self.cursor = to;
-        while let Some((start, len)) = self.messages.get(self.told).filter(|(start, len)| start + len <= self.cursor) {
+        while let Some((start, len)) =
+            self.messages.get(self.reported).filter(|(start, len)| start + len <= self.cursor)
+        {
             assert_eq!(self.nic.take_message(self.id), Some(*len as u32), "the one at {start}");
-            self.told += 1;
+            self.reported += 1;
         }
         assert_eq!(self.nic.take_message(self.id), None);
     }
@@ -225,7 +227,7 @@ proptest! {
         let memory = Plain::new();
         // Receives of 8 bytes with 2 between them, in one region.
         (0..6).for_each(|at| nic.post_receive(id, Segment { key: Key(0), offset: 1 + 10 * at, len: 8 }).unwrap());
-        let (mut told, mut moved, mut of) = (0u64, 0u64, BTreeMap::new());
+        let (mut reported, mut moved, mut of) = (0u64, 0u64, BTreeMap::new());
         for (lie, to) in lies {
             let mark = Mark { number: lie.number, start: Seq(begin) + lie.start, len: lie.len };
             let payload = vec![1; lie.bytes];
@@ -237,9 +239,9 @@ proptest! {
             }
             moved += u64::from(nic.advance(id, Seq(begin) + to));
             while let Some(len) = nic.take_message(id) {
-                told += u64::from(len);
+                reported += u64::from(len);
             }
-            prop_assert!(told <= moved, "told before it was in order");
+            prop_assert!(reported <= moved, "reported before it was in order");
         }
         let bytes = memory.0.borrow();
         prop_assert!((0..7).all(|at| bytes[0][10 * at] == 0 && (at == 0 || bytes[0][10 * at - 1] == 0)));

@@ -83,7 +83,7 @@ fn payload_lies_in_its_place_ahead_of_a_hole() {
     for mut solo in solos() {
         let sent = solo.receive(&[seg(START + 100, START, ACK, 50)]);
         assert_eq!((sent.len(), sent[0].ack), (1, START), "the engine waits for what is missing");
-        assert_eq!(solo.completion(), None, "and the application is told of nothing");
+        assert_eq!(solo.completion(), None, "and the application gets no completion");
         assert_eq!(lies_at(&solo, 100, 50), stream(100, 50));
         assert_eq!(lies_at(&solo, 0, 100), [0; 100]);
         solo.receive(&[seg(START, START, ACK, 100)]);
@@ -213,10 +213,10 @@ fn a_freeze_that_fails_gives_back_what_came_meanwhile() {
 fn whatever_comes_the_application_reads_the_stream() {
     for seed in 0..60 {
         let v6 = seed % 3 == 1;
-        let (mut solo, mut rng, mut told) = (Solo::new(Config { v6, ..config() }), common::Rng(seed), 0);
+        let (mut solo, mut rng, mut reported) = (Solo::new(Config { v6, ..config() }), common::Rng(seed), 0);
         for _ in 0..400 {
             // Around what is next, mostly; now and then anywhere.
-            let near = told as i64 + rng.below(12_000) as i64 - 3000;
+            let near = reported as i64 + rng.below(12_000) as i64 - 3000;
             let at = if rng.chance(95) { near.max(0) as u32 } else { rng.next() as u32 % 100_000 };
             let most = if rng.chance(80) { 1500 } else { 9000 };
             let len = rng.below(most) as u32;
@@ -228,12 +228,12 @@ fn whatever_comes_the_application_reads_the_stream() {
                 solo.receive(&[s]);
             }
             if let Some((rx_tail, ..)) = solo.completion() {
-                told = rx_tail;
+                reported = rx_tail;
             }
-            let unread = told - solo.side.app.read;
+            let unread = reported - solo.side.app.read;
             solo.read(rng.below(u64::from(unread) + 1) as u32);
         }
-        assert!(told > 10_000, "seed {seed}: the stream goes on");
+        assert!(reported > 10_000, "seed {seed}: the stream goes on");
     }
 }
 

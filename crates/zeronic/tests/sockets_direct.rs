@@ -22,8 +22,8 @@ struct Program {
     solo: Solo,
     words: DirectWords,
     heap: ByteRing,
-    /// Received in order, as the engine has said.
-    told: u32,
+    /// Received in order, as the engine has reported.
+    reported: u32,
 }
 
 impl Program {
@@ -34,7 +34,7 @@ impl Program {
         let words = DirectWords::new(&end.region, &end.geometry, solo.side.app.slot.index).expect("a heap");
         let heap = words.heap().expect("laid out so");
         heap.write(0, &[BLANK; HEAP as usize]);
-        Program { solo, words, heap, told: 0 }
+        Program { solo, words, heap, reported: 0 }
     }
 
     fn read_so_far(&self) -> u32 {
@@ -48,7 +48,7 @@ impl Program {
 
     fn comes(&mut self, segs: &[Seg]) {
         self.solo.receive(segs);
-        self.told = self.solo.completion().map_or(self.told, |(rx_tail, ..)| rx_tail);
+        self.reported = self.solo.completion().map_or(self.reported, |(rx_tail, ..)| rx_tail);
     }
 
     /// Bytes `0..len` from what is read next, from wherever they lie.
@@ -76,7 +76,7 @@ impl Program {
     /// The buffer is the program's again; what it has not read lies in the ring.
     fn takes_back(&mut self) {
         for _ in 0..3 {
-            if self.words.take_back(self.told) == TakenBack::Done {
+            if self.words.take_back(self.reported) == TakenBack::Done {
                 let landed = self.words.landed(self.read_so_far(), 8192);
                 let rest = self.look(landed.end);
                 let app = &self.solo.side.app;
@@ -115,7 +115,7 @@ fn payload_lands_in_posted_memory_and_nowhere_else() {
         let mut program = Program::new(engine);
         assert!(program.post(1000, 300));
         program.comes(&[data(0, 100), data(100, 250)]);
-        assert_eq!((program.told, program.words.landed_bytes()), (350, 300));
+        assert_eq!((program.reported, program.words.landed_bytes()), (350, 300));
         assert_eq!(program.lies_in_heap(1000, 300), stream(0, 300));
         assert_eq!(
             (program.lies_in_heap(0, 1000), program.lies_in_heap(1300, 1000)),
@@ -134,9 +134,9 @@ fn it_lands_ahead_of_a_hole_and_is_told_in_order() {
         let mut program = Program::new(engine);
         assert!(program.post(0, 4000));
         program.comes(&[data(0, 100), data(300, 100)]);
-        assert_eq!((program.told, program.lies_in_heap(300, 100)), (100, stream(300, 100)));
+        assert_eq!((program.reported, program.lies_in_heap(300, 100)), (100, stream(300, 100)));
         program.comes(&[data(100, 200)]);
-        assert_eq!((program.told, program.words.landed_bytes()), (400, 400));
+        assert_eq!((program.reported, program.words.landed_bytes()), (400, 400));
         program.reads(400);
     }
 }
@@ -147,7 +147,11 @@ fn what_lies_behind_a_hole_goes_to_the_ring_afterwards() {
         let mut program = Program::new(engine);
         assert!(program.post(0, 4000));
         program.comes(&[data(0, 100), data(300, 100)]);
-        assert_eq!(program.words.take_back(program.told), TakenBack::Asked, "bytes lie there that it was not told of");
+        assert_eq!(
+            program.words.take_back(program.reported),
+            TakenBack::Asked,
+            "bytes lie there that were not reported"
+        );
         program.takes_back();
         let before = program.lies_in_heap(0, HEAP as usize);
         program.comes(&[data(100, 200), data(400, 50)]);
@@ -162,7 +166,7 @@ fn between_batches_it_is_taken_back_without_the_engine() {
     assert!(program.post(0, 4000));
     program.comes(&[data(0, 100)]);
     program.reads(60);
-    assert_eq!(program.words.take_back(program.told), TakenBack::Done);
+    assert_eq!(program.words.take_back(program.reported), TakenBack::Done);
     assert_eq!(program.words.landed(program.read_so_far(), 1000), 0..40);
     program.takes_back();
     program.comes(&[data(100, 100)]);
@@ -176,10 +180,10 @@ fn none_begins_while_the_ring_has_bytes_behind_a_hole() {
     program.comes(&[data(100, 100)]);
     assert!(program.post(0, 4000));
     program.comes(&[data(0, 50)]);
-    assert_eq!((program.told, program.words.landed_bytes()), (50, 0));
+    assert_eq!((program.reported, program.words.landed_bytes()), (50, 0));
     program.comes(&[data(50, 50)]);
     program.comes(&[data(200, 100)]);
-    assert_eq!((program.told, program.words.landed_bytes()), (300, 100), "with the next one");
+    assert_eq!((program.reported, program.words.landed_bytes()), (300, 100), "with the next one");
     program.reads(300);
 }
 
@@ -220,7 +224,7 @@ fn hostile_words_reach_the_programs_own_heap_only() {
             }
             program.comes(&[data(at * 50, 50)]);
         }
-        assert_eq!(program.told, 2000, "the stream goes on");
+        assert_eq!(program.reported, 2000, "the stream goes on");
     }
 }
 
@@ -232,14 +236,14 @@ fn whatever_comes_and_is_posted_the_program_reads_the_stream() {
         let engine = if seed % 4 == 0 { over_laminar } else { over_flextoe };
         let (mut program, mut rng) = (Program::new(engine), Rng(seed));
         for _ in 0..400 {
-            let near = program.told as i64 + rng.below(9_000) as i64 - 2500;
+            let near = program.reported as i64 + rng.below(9_000) as i64 - 2500;
             let from = near.max(0) as u32;
             match rng.below(10) {
                 0..6 => {
-                    let from = if rng.chance(40) { program.told } else { from };
+                    let from = if rng.chance(40) { program.reported } else { from };
                     program.comes(&[
                         data(from, rng.below(1500) as u32 + 1),
-                        data(program.told, rng.below(900) as u32 + 1),
+                        data(program.reported, rng.below(900) as u32 + 1),
                     ]);
                 }
                 6 => {
@@ -250,13 +254,13 @@ fn whatever_comes_and_is_posted_the_program_reads_the_stream() {
                 }
                 7 => program.takes_back(),
                 _ => {
-                    let unread = program.told - program.read_so_far();
+                    let unread = program.reported - program.read_so_far();
                     program.reads(rng.below(u64::from(unread) + 1) as u32);
                     program.comes(&[]);
                 }
             }
         }
-        assert!(program.told > 20_000, "seed {seed}: the stream goes on");
+        assert!(program.reported > 20_000, "seed {seed}: the stream goes on");
         landed += program.words.landed_bytes();
     }
     assert!(landed > 500_000, "much of it landed: {landed}");

@@ -12,7 +12,7 @@ use over::{over_flextoe, over_laminar};
 use wire::ethernet;
 use wire::ipv4::TCP;
 
-/// Where the IPv6 header says what follows it, where its addresses begin, and where it ends.
+/// Where the IPv6 header has its next header, where its addresses begin, and where it ends.
 const NEXT: usize = ethernet::HEADER_LEN + 6;
 const ADDRESSES: usize = ethernet::HEADER_LEN + 8;
 const END: usize = ethernet::HEADER_LEN + wire::ipv6::HEADER_LEN;
@@ -65,7 +65,7 @@ fn payload_behind_extension_headers_has_its_place() {
         come(&mut solo, first);
         assert_eq!(solo.completion(), Some((100, 0, false)));
         solo.read(100);
-        // Its checksum covers what TCP says.
+        // Its checksum covers TCP's segment.
         let mut damaged = extended(&mut solo, 100, DESTINATION, options);
         *damaged.bytes_vec().last_mut().expect("a byte") ^= 1;
         come(&mut solo, damaged);

@@ -134,8 +134,8 @@ impl ProtocolState {
             self.count_duplicate(work, now, observer);
         } else if seg.sack {
             self.note_dsack(work, observer);
-        } else if repeats && self.recovery.awaits_verdict() {
-            self.judge_loss(self.una, work, now, observer);
+        } else if repeats && self.recovery.awaits_answer() {
+            self.check_spurious(self.una, work, now, observer);
             self.find_lost(work, now, observer);
         }
         if self.recovery.is_probing() {
@@ -221,7 +221,7 @@ impl ProtocolState {
         self.recovery.acknowledge(old, self.una, self.fixed.agreed.sack, &moment);
         self.note_sack(work, now, observer);
         if active {
-            self.judge_loss(old, work, now, observer);
+            self.check_spurious(old, work, now, observer);
         }
         self.find_lost(work, now, observer);
     }
@@ -314,7 +314,7 @@ impl ProtocolState {
         if self.fixed.agreed.sack {
             self.note_sack(work, now, observer);
             if active {
-                self.judge_loss(self.una, work, now, observer);
+                self.check_spurious(self.una, work, now, observer);
             }
             if enough {
                 self.recovery.lose_front();

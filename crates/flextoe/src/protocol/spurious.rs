@@ -3,7 +3,7 @@ use super::state::ProtocolState;
 use crate::message::{Marks, Work};
 use crate::observer::Observer;
 use engine::Nanos;
-use tcp::{AckNews, Verdict};
+use tcp::{AckUpdate, Verdict};
 use trace::Point;
 use wire::Seq;
 
@@ -17,9 +17,9 @@ impl ProtocolState {
     // Meets RFC 5682: 3.1-b, 3.1-c, 3.1-d.
     #[cold]
     #[inline(never)]
-    pub(super) fn judge_loss<O: Observer>(&mut self, old: Seq, work: &mut Work, now: Nanos, observer: O) {
+    pub(super) fn check_spurious<O: Observer>(&mut self, old: Seq, work: &mut Work, now: Nanos, observer: O) {
         let echo = self.fixed.agreed.ts_offset.and(work.summary.timestamps).map(|timestamps| timestamps.echo);
-        match self.recovery.judge_loss(&AckNews { old, una: self.una, echo }) {
+        match self.recovery.check_spurious(&AckUpdate { old, una: self.una, echo }) {
             Verdict::Open => {}
             Verdict::Spurious => {
                 self.time_by_echo(old, work, now);

@@ -221,13 +221,13 @@ fn after_a_timeout_the_later_shows_the_earlier_lost() {
 }
 
 /// A timeout with so much sent, and what the peer has. The first segment is sent again, and acknowledged.
-fn timed_out(blocks: &[(u32, u32)]) -> (Scoreboard, AckNews) {
+fn timed_out(blocks: &[(u32, u32)]) -> (Scoreboard, AckUpdate) {
     let mut board = board(blocks);
     board.time_out(&Timeout { una: UNA, max: at(1000), recent: at(900), mss: MSS });
     assert_eq!(board.next_lost(), Some((UNA, 900)));
     board.note_resent(at(100), at(1000), 0);
     board.note_stamp(UNA, 50);
-    (board, AckNews { old: UNA, una: at(100), echo: None })
+    (board, AckUpdate { old: UNA, una: at(100), echo: None })
 }
 
 // Checks RFC 5682: 3.1-b, 3.1-c, 3.1-d.
@@ -236,14 +236,14 @@ fn what_was_sent_once_and_comes_ends_a_timeout() {
     let judge = |una, left, right, blocks: &[(u32, u32)]| {
         let (mut board, first) = timed_out(blocks);
         board.acknowledge(UNA, at(una), true, &BEGIN);
-        let news = AckNews { una: at(una), ..first };
-        let verdict = board.judge_loss(&news);
+        let update = AckUpdate { una: at(una), ..first };
+        let verdict = board.check_spurious(&update);
         if verdict == Verdict::Spurious {
             return (verdict, board.is_active());
         }
         assert_eq!((verdict, board.next_lost()), (Verdict::SendNew, None), "what is new goes first");
         board.note_block(at(left), at(right), at(una), at(1100), &BEGIN);
-        (board.judge_loss(&AckNews { old: news.una, ..news }), board.is_active())
+        (board.check_spurious(&AckUpdate { old: update.una, ..update }), board.is_active())
     };
     assert_eq!(judge(101, 0, 0, &[]), (Verdict::Spurious, false), "more than was sent again");
     assert_eq!(judge(100, 500, 600, &[]), (Verdict::Spurious, false));
@@ -257,9 +257,9 @@ fn what_was_sent_once_and_comes_ends_a_timeout() {
 #[test]
 fn an_old_echo_ends_a_timeout() {
     for (echo, verdict) in [(49, Verdict::Spurious), (50, Verdict::SendNew)] {
-        let (mut board, news) = timed_out(&[]);
+        let (mut board, update) = timed_out(&[]);
         board.acknowledge(UNA, at(100), true, &BEGIN);
-        assert_eq!(board.judge_loss(&AckNews { echo: Some(echo), ..news }), verdict);
+        assert_eq!(board.check_spurious(&AckUpdate { echo: Some(echo), ..update }), verdict);
         assert_eq!(board.absent(), if verdict == Verdict::Spurious { 0 } else { 800 });
     }
 }
@@ -272,7 +272,7 @@ fn a_probe_that_comes_is_no_sign_of_a_timeout_in_vain() {
         board.time_out(&Timeout { una: UNA, max: at(1000), recent: at(1000), mss: MSS });
         board.note_resent(at(100), at(1000), 0);
         board.note_block(at(900), at(1000), UNA, at(1000), &BEGIN);
-        assert_eq!(board.judge_loss(&AckNews { old: UNA, una: UNA, echo: None }), verdict);
+        assert_eq!(board.check_spurious(&AckUpdate { old: UNA, una: UNA, echo: None }), verdict);
     }
 }
 

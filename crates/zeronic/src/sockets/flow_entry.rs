@@ -111,7 +111,7 @@ impl FlowEntry {
         if let Some(resume) = &end.resume {
             self.edge = end.rcv_nxt + resume.window.min(self.rx.most());
         }
-        // The application may have said of its ring what is not so.
+        // The application may have written a wrong position of its ring.
         match self.standing {
             Standing::Whole => self.rx.number(),
             _ => self.outgrow(end.rcv_nxt),

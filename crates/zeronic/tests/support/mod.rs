@@ -82,7 +82,7 @@ pub(crate) enum Step {
     Arrive(i64, i64),
     /// A segment of so many bytes is posted, in a region.
     Post(usize, u8),
-    /// The transport, or whoever says so, has everything up to there.
+    /// Everything up to there is in order, as the transport, or a liar, reports.
     Advance(i64),
 }
 

@@ -1,4 +1,4 @@
-//! A transport and a wire that do what a test says: to lie, to forge and to look.
+//! Scripted transport and wire: a test makes them lie and forge, and reads what they got.
 #![allow(dead_code, reason = "each test file uses its part")]
 use crate::support::{DOMAIN, Plain, small_limits};
 use port::{Capabilities, Checksum, Frame, FramePool, Nanos, Port, PortCounters, PortDrops};
@@ -24,7 +24,7 @@ const SYN_OPTIONS: Options = Options {
     fast_open: None,
 };
 
-/// What a segment says.
+/// The fields of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SentSegment {
     pub seq: Seq,
@@ -70,7 +70,7 @@ impl SentSegment {
         bytes
     }
 
-    /// What a frame says. Payload by reference counts as so many zeros.
+    /// The fields of a frame. Payload by reference counts as so many zeros.
     pub(crate) fn of(frame: &Frame) -> Option<SentSegment> {
         let mut bytes = frame.bytes().to_vec();
         bytes.resize(frame.len(), 0);
@@ -213,7 +213,7 @@ impl Scene {
         let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
         let connection = stack.connect(THERE, DOMAIN, carries).unwrap();
         let mut scene = Scene { stack, line: ScriptedWire::default(), connection, now: 1 };
-        scene.transport_says(&[SentSegment {
+        scene.transport_sends(&[SentSegment {
             options: SYN_OPTIONS,
             ..SentSegment::new(OURS - 1u32, Seq(0), Flags::SYN, &[])
         }]);
@@ -223,7 +223,7 @@ impl Scene {
     /// The peer's SYN comes, with this option for experiments.
     pub(crate) fn answered(&mut self, experiment: &[u8]) {
         let answer = SentSegment::new(THEIRS - 1u32, OURS, Flags::SYN | Flags::ACK, &[]);
-        self.peer_says(&[SentSegment { options: SYN_OPTIONS, experiment: experiment.to_vec(), ..answer }]);
+        self.peer_sends(&[SentSegment { options: SYN_OPTIONS, experiment: experiment.to_vec(), ..answer }]);
     }
 
     pub(crate) fn poll(&mut self) {
@@ -232,14 +232,14 @@ impl Scene {
     }
 
     /// Frames come from the peer.
-    pub(crate) fn peer_says(&mut self, said: &[SentSegment]) {
-        self.line.to_receive = said.iter().map(|said| said.frame(THERE, HERE)).collect();
+    pub(crate) fn peer_sends(&mut self, segments: &[SentSegment]) {
+        self.line.to_receive = segments.iter().map(|segment| segment.frame(THERE, HERE)).collect();
         self.poll();
     }
 
     /// The transport sends headers; their payload is dummy.
-    pub(crate) fn transport_says(&mut self, said: &[SentSegment]) {
-        self.stack.transport().out = said.iter().map(|said| said.frame(HERE, THERE)).collect();
+    pub(crate) fn transport_sends(&mut self, segments: &[SentSegment]) {
+        self.stack.transport().out = segments.iter().map(|segment| segment.frame(HERE, THERE)).collect();
         self.poll();
     }
 
