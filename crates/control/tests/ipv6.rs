@@ -14,7 +14,8 @@ use support::programs::*;
 use support::*;
 use wire::checksum::Sum;
 use wire::icmpv6::{self, Message, NEIGHBOUR_HOPS, NEIGHBOUR_LEN};
-use wire::{EtherType, IpAddress, Mac, ethernet, ip, ipv4, ipv6, mld, router, tcp};
+use wire::router::RouterAdvertisement;
+use wire::{EtherType, IpAddress, Mac, ethernet, ip, ipv4, ipv6, mld, tcp};
 
 const LOOPBACK: IpAddress = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
 
@@ -511,15 +512,8 @@ fn extension_headers(mut net: Net) {
 /// A router's advertisement, with its hardware address.
 fn advertised(router: IpAddress, mac: Mac, lifetime_s: u16) -> Vec<u8> {
     let ends = (router, "ff02::1".parse().unwrap());
-    let mut body = vec![0; 16];
-    body.extend([1, 1]);
-    body.extend(mac.0);
-    router::ADVERTISEMENT.emit(ends, &mut body);
-    // `emit` leaves the word empty in which the lifetime is: its sum goes into the checksum by hand.
-    body[6..8].copy_from_slice(&lifetime_s.to_be_bytes());
-    let sum = u32::from(u16::from_be_bytes([body[2], body[3]])) + 0xffff - u32::from(lifetime_s);
-    body[2..4].copy_from_slice(&(((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
-    packet(ends, ipv6::ICMP, NEIGHBOUR_HOPS, &body)
+    let advertised = RouterAdvertisement { lifetime_s, source: Some(mac), mtu: None, prefixes: Vec::new() };
+    packet(ends, ipv6::ICMP, NEIGHBOUR_HOPS, &advertised.to_bytes(ends))
 }
 
 // Checks RFC 4861: 6.3.4-b, 6.3.5-a.

@@ -306,16 +306,10 @@ mod tests {
     /// A router's advertisement, with one prefix.
     fn advertisement(lifetime_s: u16, prefix: &str, flags: u8, src: &str, hops: u8) -> Vec<u8> {
         from(ROUTERS_MAC, src, hops, |ends| {
-            let mut bytes = vec![0; 16];
-            bytes.extend([5, 1, 0, 0, 0, 0, 0x05, 0x78]);
-            bytes.extend([3, 4, 64, flags, 0, 0, 0x0e, 0x10, 0, 0, 0x07, 0x08, 0, 0, 0, 0]);
-            bytes.extend(prefix.parse::<Ipv6Addr>().unwrap().octets());
-            // `emit` leaves the word empty in which the lifetime is: its sum goes into the checksum by hand.
-            Message::Other(134, 0).emit(ends, &mut bytes);
-            bytes[6..8].copy_from_slice(&lifetime_s.to_be_bytes());
-            let sum = u32::from(u16::from_be_bytes([bytes[2], bytes[3]])) + 0xffff - u32::from(lifetime_s);
-            bytes[2..4].copy_from_slice(&(((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
-            bytes
+            let (on_link, autonomous) = (flags & 0x80 != 0, flags & 0x40 != 0);
+            let (prefix, len, valid_s, preferred_s) = (prefix.parse().unwrap(), PREFIX_BITS, 3600, 1800);
+            let prefixes = vec![PrefixInformation { prefix, len, on_link, autonomous, valid_s, preferred_s }];
+            RouterAdvertisement { lifetime_s, source: None, mtu: Some(1400), prefixes }.to_bytes(ends)
         })
     }
 

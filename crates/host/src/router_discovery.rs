@@ -92,7 +92,8 @@ mod tests {
     use crate::routers::{INFINITE_S, MOST_ROUTERS, SECOND, TWO_HOURS};
     use engine::{DropCounts, DropReason};
     use port::{Capabilities, Frame, FramePool};
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::Ipv4Addr;
+    use wire::router::PrefixInformation;
     use wire::{EtherType, Mac, ethernet, ip, ipv6};
 
     const MS: Nanos = 1_000_000;
@@ -125,18 +126,10 @@ mod tests {
         let Shape { lifetime_s, valid_s, hops, src } = shape;
         let (own, mac) = router(at);
         let ends = Ends { src: if src.is_empty() { own } else { address(src) }, dst: address("ff02::1") };
-        let mut body = vec![0; 16];
-        body.extend([1, 1]);
-        body.extend(mac.0);
-        body.extend([3, 4, PREFIX_BITS, 0xc0]);
-        body.extend(valid_s.to_be_bytes());
-        body.extend([0; 8]);
-        body.extend(PREFIX.parse::<Ipv6Addr>().unwrap().octets());
-        router::ADVERTISEMENT.emit(ends, &mut body);
-        // `emit` leaves the word empty in which the lifetime is: its sum goes into the checksum by hand.
-        body[6..8].copy_from_slice(&lifetime_s.to_be_bytes());
-        let sum = u32::from(u16::from_be_bytes([body[2], body[3]])) + 0xffff - u32::from(lifetime_s);
-        body[2..4].copy_from_slice(&(((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+        let (prefix, len, preferred_s) = (PREFIX.parse().unwrap(), PREFIX_BITS, 0);
+        let prefix = PrefixInformation { prefix, len, on_link: true, autonomous: true, valid_s, preferred_s };
+        let advertised = RouterAdvertisement { lifetime_s, source: Some(mac), mtu: None, prefixes: vec![prefix] };
+        let body = advertised.to_bytes(ends);
         let at = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
         let mut bytes = vec![0; at + body.len()];
         let dst = ends.dst.group_station();

@@ -122,11 +122,16 @@ impl Message {
             Message::Query(_) => (mld::QUERY, 0, 0),
             Message::Other(kind, code) => (kind, code, 0),
         };
-        bytes[0..4].copy_from_slice(&[kind, code, 0, 0]);
         bytes[4..8].copy_from_slice(&word.to_be_bytes());
-        let sum = sum(bytes, ends.into()).finish();
-        bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+        emit_rest(kind, code, bytes, ends.into());
     }
+}
+
+/// Writes type, code and checksum of a message whose other bytes are there.
+pub(crate) fn emit_rest(kind: u8, code: u8, bytes: &mut [u8], ends: Ends) {
+    bytes[0..4].copy_from_slice(&[kind, code, 0, 0]);
+    let sum = sum(bytes, ends).finish();
+    bytes[2..4].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn sum(bytes: &[u8], Ends { src, dst }: Ends) -> Sum {

@@ -1,5 +1,5 @@
 //! Routers that make themselves known (RFC 4861 sections 4.1 and 4.2).
-use crate::icmpv6::Message;
+use crate::icmpv6::{Message, emit_rest};
 use crate::ip::Ends;
 use crate::ipv6::address_at;
 use crate::{Mac, Malformed, be16, be32};
@@ -10,8 +10,10 @@ pub const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// Bytes of a solicitation with the hardware address of its sender.
 pub const SOLICITATION_LEN: usize = 16;
 
-/// Type and code of a router's advertisement.
-pub const ADVERTISEMENT: Message = Message::Other(134, 0);
+/// Type of a router's advertisement; its code is 0.
+const KIND: u8 = 134;
+/// A router's advertisement, as ICMPv6 has it.
+pub const ADVERTISEMENT: Message = Message::Other(KIND, 0);
 /// Bytes before the options.
 const HEADER_LEN: usize = 16;
 /// Options (RFC 4861 sections 4.6.1, 4.6.2 and 4.6.4), and their bytes.
@@ -86,6 +88,36 @@ impl RouterAdvertisement {
         }
         if options.is_empty() { Ok(Some(advertisement)) } else { Err(Malformed::Truncated) }
     }
+
+    /// The ICMPv6 message of a packet between two addresses.
+    pub fn to_bytes(&self, ends: impl Into<Ends>) -> Vec<u8> {
+        let mut options = Vec::new();
+        if let Some(Mac(octets)) = self.source {
+            options.extend([SOURCE_ADDRESS, 1]);
+            options.extend(octets);
+        }
+        if let Some(mtu) = self.mtu {
+            options.extend([MTU, 1, 0, 0]);
+            options.extend(mtu.to_be_bytes());
+        }
+        self.prefixes.iter().for_each(|prefix| put_prefix(prefix, &mut options));
+        message(self.lifetime_s, &options, ends.into())
+    }
+}
+
+fn message(lifetime_s: u16, options: &[u8], ends: Ends) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_LEN];
+    bytes[6..8].copy_from_slice(&lifetime_s.to_be_bytes());
+    bytes.extend_from_slice(options);
+    emit_rest(KIND, 0, &mut bytes, ends);
+    bytes
+}
+
+fn put_prefix(prefix: &PrefixInformation, into: &mut Vec<u8>) {
+    let flags = u8::from(prefix.on_link) << 7 | u8::from(prefix.autonomous) << 6;
+    into.extend([PREFIX, (PREFIX_LEN / 8) as u8, prefix.len, flags]);
+    into.extend([prefix.valid_s.to_be_bytes(), prefix.preferred_s.to_be_bytes(), [0; 4]].concat());
+    into.extend(prefix.prefix.octets());
 }
 
 fn prefix(option: &[u8]) -> PrefixInformation {
@@ -119,15 +151,7 @@ mod tests {
 
     /// The message with these options.
     fn message(options: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
-        bytes.extend_from_slice(options);
-        Message::Other(134, 0).emit(ends(), &mut bytes);
-        // The word that `emit` leaves empty.
-        bytes[4..8].copy_from_slice(&[64, 0, 0x07, 0x08]);
-        let sum = u32::from(be16(&bytes, 2)) + 0xffff - 0x4000 + 0xffff - 0x0708;
-        let folded = (sum & 0xffff) + (sum >> 16);
-        bytes[2..4].copy_from_slice(&((folded & 0xffff) + (folded >> 16)).to_be_bytes()[2..]);
-        bytes
+        super::message(1800, options, ends())
     }
 
     fn prefix_option(bits: u8, flags: u8) -> Vec<u8> {
@@ -166,6 +190,8 @@ mod tests {
         assert!((0..bytes.len()).all(|len| RouterAdvertisement::parse(&bytes[..len], ends()).is_err()));
         let empty = RouterAdvertisement::parse(&message(&[5, 0, 0, 0, 0, 0, 5, 0xdc]), ends());
         assert_eq!(empty, Err(Malformed::Field));
+        let read = |bytes: &[u8]| RouterAdvertisement::parse(bytes, ends()).unwrap().expect("a router's");
+        assert_eq!(read(&advertisement.to_bytes(ends())), advertisement, "written and read");
         let Ends { dst, .. } = ends();
         assert_eq!(RouterAdvertisement::parse(&bytes, (dst, dst)), Err(Malformed::Checksum));
     }

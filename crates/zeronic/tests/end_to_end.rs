@@ -3,7 +3,7 @@
 #[path = "support/ends.rs"]
 mod ends;
 
-use ends::{Below, Habit, run};
+use ends::{Below, Habit, impaired, run};
 use engines::EngineKind;
 use port::FabricConfig;
 use zeronic::{Carries, Shortage};
@@ -34,15 +34,7 @@ fn both_ways(below: Below) {
 
 #[test]
 fn streams_through_loss_reordering_and_duplication() {
-    let config = FabricConfig {
-        loss: 0.01,
-        reorder: 0.01,
-        duplicate: 0.01,
-        corrupt: 0.002,
-        delay_ns: 20_000,
-        seed: 4711,
-        ..FabricConfig::default()
-    };
+    let config = impaired(4711);
     let shortages = [Shortage::Drop, Shortage::Buffer, Shortage::Defer];
     for (below, shortage) in all().flat_map(|below| shortages.map(|shortage| (below, shortage))) {
         let habit = Habit { below, shortage, ..Habit::default() };
@@ -69,15 +61,7 @@ fn a_receiver_that_posts_little() {
 /// Each send is a receive of the peer's, also where frames are lost, overtake each other, or come twice.
 #[test]
 fn messages_keep_their_borders() {
-    let faults = FabricConfig {
-        loss: 0.01,
-        reorder: 0.01,
-        duplicate: 0.01,
-        corrupt: 0.002,
-        delay_ns: 20_000,
-        seed: 4711,
-        ..FabricConfig::default()
-    };
+    let faults = impaired(4711);
     let shortages = [Shortage::Drop, Shortage::Buffer, Shortage::Defer];
     for (below, shortage) in all().flat_map(|below| shortages.map(|shortage| (below, shortage))) {
         for (config, most, bytes) in [

@@ -2,7 +2,7 @@
 #[path = "support/ends.rs"]
 mod ends;
 
-use ends::{Below, Habit, run_virtually};
+use ends::{Below, Habit, impaired, run_virtually};
 use engines::EngineKind;
 use port::FabricConfig;
 use tcp::congestion::CongestionName;
@@ -33,18 +33,9 @@ fn a_stream_without_congestion_control_goes_on_through_loss() {
 #[test]
 fn messages_without_receives_are_sent_again_soon() {
     for (kind, seed) in EngineKind::TRANSPORTS.iter().flat_map(|kind| (1..20).map(move |seed| (*kind, seed))) {
-        let config = FabricConfig {
-            loss: 0.01,
-            reorder: 0.01,
-            duplicate: 0.01,
-            corrupt: 0.002,
-            delay_ns: 20_000,
-            seed,
-            ..FabricConfig::default()
-        };
         let (shortage, carries) = (Shortage::Drop, Carries::Messages);
         let habit = Habit { below: Below::Engine(kind), shortage, carries, most: 300, ..Habit::default() };
-        let (took, _) = run_virtually(config, habit, [256 << 10; 2], 2 * SECOND);
+        let (took, _) = run_virtually(impaired(seed), habit, [256 << 10; 2], 2 * SECOND);
         println!("{kind:?}, seed {seed}: {} ms", took / 1_000_000);
     }
 }

@@ -354,6 +354,12 @@ impl End {
     }
 }
 
+/// A fabric that loses frames, lets them overtake each other, has them come twice, and damages them.
+pub(crate) fn impaired(seed: u64) -> FabricConfig {
+    let (loss, reorder, duplicate, corrupt) = (0.01, 0.01, 0.01, 0.002);
+    FabricConfig { loss, reorder, duplicate, corrupt, delay_ns: 20_000, seed, ..FabricConfig::default() }
+}
+
 /// Two hosts on a fabric, of which the first has begun to connect. `None` where the test cannot run here.
 pub(crate) fn pair(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> Option<[End; 2]> {
     let fabric = Fabric::new(config);
