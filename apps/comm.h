@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-enum { EVENTS = 64, PATIENCE_MS = 120 * 1000 };
+enum { EVENTS = 64, TIME_LIMIT_MS = 120 * 1000 };
 
 static toe_comm *comm;
 static uint32_t key;
@@ -32,7 +32,7 @@ static inline void *sealed_memory(size_t length) {
 
 /* The next events, at least one. A post that failed ends the program. */
 static inline int next_events(struct toe_comm_event *events) {
-    int count = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
+    int count = toe_comm_wait(comm, events, EVENTS, TIME_LIMIT_MS);
     if (count == 0) errno = ETIMEDOUT;
     if (count <= 0) die("toe_comm_wait");
     for (int i = 0; i < count; i++)

@@ -35,7 +35,7 @@ static void open_flow(const char *port, const struct sockaddr_in *peer) {
     memory = sealed_memory(2 * PLACES * MOST);
     if (toe_comm_connect_datagrams(comm, (uint16_t)atoi(port), peer, 0) < 0) die("toe_comm_connect_datagrams");
     struct toe_comm_event event;
-    if (toe_comm_wait(comm, &event, 1, PATIENCE_MS) != 1) die("toe_comm_wait");
+    if (toe_comm_wait(comm, &event, 1, TIME_LIMIT_MS) != 1) die("toe_comm_wait");
     if (event.what != TOE_COMM_CONNECTED) errno = (int)event.value, die("the flow");
     flow = event.connection;
     for (uint64_t place = 0; place < PLACES; place++) {
@@ -80,7 +80,7 @@ static void serve(void) {
     puts("listening"), fflush(stdout);
     for (int over = 0;;) {
         /* The last answer may be lost: whoever asks again for a while gets another one. */
-        int count = some(events, over ? 20 * AGAIN_MS : PATIENCE_MS);
+        int count = some(events, over ? 20 * AGAIN_MS : TIME_LIMIT_MS);
         if (count == 0 && over) break;
         if (count == 0) errno = ETIMEDOUT, die("a request");
         for (int i = 0; i < count; i++) {
@@ -125,13 +125,11 @@ static void ask(int slot, uint64_t call) {
 }
 
 /* Requests 0 to `calls`, and then the last one. */
-static uint64_t next_call(uint64_t calls) { return asked < calls ? asked : LAST; }
-
 static void call_all(uint64_t calls) {
     struct toe_comm_event events[EVENTS];
     int slots = 0;
     for (; slots < CALLS && asked < calls; slots++) ask(slots, asked), asked++;
-    long long end = milliseconds() + PATIENCE_MS;
+    long long end = milliseconds() + TIME_LIMIT_MS;
     for (int over = 0; !over;) {
         int count = some(events, AGAIN_MS);
         if (milliseconds() > end) errno = ETIMEDOUT, die("an answer");
@@ -143,7 +141,7 @@ static void call_all(uint64_t calls) {
                 check(call, place, (size_t)events[i].value);
                 over = call == LAST;
                 answered += !over;
-                if (asked < calls) ask(slot, next_call(calls)), asked++;
+                if (asked < calls) ask(slot, asked), asked++;
                 else under_way[slot] = under_way[--slots];
                 break;
             }

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-enum { BLOCK = 4096, EVENTS = 64, PATIENCE_MS = 60 * 1000 };
+enum { BLOCK = 4096, EVENTS = 64, TIME_LIMIT_MS = 60 * 1000 };
 
 /* A volume of the first host that uses it. */
 static inline toe_volume *open_volume(const char *name) {
@@ -31,7 +31,7 @@ static inline char *memory_of(toe_volume *volume, size_t length, uint32_t *key) 
 
 /* The next requests that have ended, at least one. */
 static inline int next_ended(toe_volume *volume, struct toe_volume_event *events) {
-    int count = toe_volume_wait(volume, events, EVENTS, PATIENCE_MS);
+    int count = toe_volume_wait(volume, events, EVENTS, TIME_LIMIT_MS);
     if (count == 0) errno = ETIMEDOUT;
     if (count <= 0) die("toe_volume_wait");
     return count;

@@ -429,12 +429,12 @@ mod tests {
         if child == 0 {
             let mut go = 0u8;
             // SAFETY: reads a byte into a byte.
-            let told = unsafe { libc::read(ends[0], (&raw mut go).cast(), 1) };
+            let read = unsafe { libc::read(ends[0], (&raw mut go).cast(), 1) };
             // The parent has written meanwhile.
             let kept = shared.iter().all(|byte| *byte == 1);
             shared.fill(3);
             // SAFETY: ends the child.
-            unsafe { libc::_exit(if kept && told == 1 && allocate(4096, 1).is_none() { 0 } else { 1 }) };
+            unsafe { libc::_exit(if kept && read == 1 && allocate(4096, 1).is_none() { 0 } else { 1 }) };
         }
         shared.fill(2);
         let mut status = 0;

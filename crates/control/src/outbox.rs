@@ -76,7 +76,7 @@ impl Outbox<'_> {
     /// Answers a segment of a handshake, where ARP has no entry for the next hop to its station. What waited for ARP
     /// would leave after what the engine sends on the connection, and advertise an older window.
     pub(crate) fn answer(&mut self, tuple: &FourTuple, header: Header, station: Option<Mac>) {
-        match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
+        match station.filter(|_| !self.net.has_station(tuple.remote_ip)) {
             Some(mac) => self.net.send_to(mac, packet::segment(tuple, &header)),
             None => self.send_tcp(tuple, header),
         }

@@ -15,7 +15,7 @@ const LARGE: usize = 128 << 10;
 /// already.
 ///
 /// # Safety
-/// It is as said.
+/// `file`, `base` and `len` are those of that mapping.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn opentoe_heap_begin(file: RawFd, at: u64, base: *mut c_void, len: size_t) -> c_int {
     // SAFETY: the caller gives it away.

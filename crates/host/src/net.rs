@@ -257,7 +257,7 @@ impl Net {
     }
 
     /// The hardware address of the next hop to `dst` is known. Nothing is asked.
-    pub fn knows(&self, dst: IpAddress) -> bool {
+    pub fn has_station(&self, dst: IpAddress) -> bool {
         self.is_own(dst) || self.hop(dst).is_some_and(|next_hop| self.station(next_hop).is_some())
     }
 

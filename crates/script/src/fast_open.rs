@@ -68,7 +68,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Reports to the control plane what was said of Fast Open, once the socket listens.
+    /// Sends the control plane the options of Fast Open, once the socket listens.
     pub(crate) fn send_fast_open(&mut self, fd: i32) -> Result<(), Errno> {
         let fast_open = self.fast_open;
         let socket = self.get(fd)?;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const LOOK_NS: u64 = 1_000;
 /// How far time passes while the runner waits for a packet, or all of it for a call: a connection that gives up takes
 /// minutes.
-const PATIENCE_NS: u64 = 1_000_000_000_000;
+const TIME_LIMIT_NS: u64 = 1_000_000_000_000;
 /// Real time between two looks at whether other threads stand still. No result depends on it.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// Real time that other threads may sleep elsewhere (a shell command, a file). After it, a call that waits fails, and
@@ -33,7 +33,7 @@ pub(crate) struct Instance {
     /// Threads that are about to have the lock: they sleep, but do not stand still.
     entering: AtomicUsize,
     /// [`ASTRAY`].
-    patience: Duration,
+    time_limit: Duration,
 }
 
 struct State {
@@ -46,7 +46,7 @@ type Guard<'a> = MutexGuard<'a, State>;
 impl Instance {
     pub(crate) fn new(sockets: Sockets) -> Instance {
         let state = Mutex::new(State { sockets, threads: Threads::default() });
-        Instance { state, changed: Condvar::new(), entering: AtomicUsize::new(0), patience: ASTRAY }
+        Instance { state, changed: Condvar::new(), entering: AtomicUsize::new(0), time_limit: ASTRAY }
     }
 
     /// The runner is done.
@@ -89,7 +89,7 @@ impl Instance {
         if others != Others::Sleep {
             *asleep = Instant::now();
         }
-        asleep.elapsed() > self.patience
+        asleep.elapsed() > self.time_limit
     }
 
     /// Makes a call again and again while it would wait, if it `waits`; at time `until`, nanoseconds, it is over in any
@@ -101,7 +101,7 @@ impl Instance {
         mut attempt: impl FnMut(&mut Sockets) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut state = self.enter();
-        let patience = state.sockets.stack.now() + PATIENCE_NS;
+        let time_limit = state.sockets.stack.now() + TIME_LIMIT_NS;
         state.sockets.take_changes();
         loop {
             let result = attempt(&mut state.sockets);
@@ -110,7 +110,7 @@ impl Instance {
                 self.change(&mut state);
                 return result;
             }
-            state = self.wait(state, until, patience).ok_or(EDEADLK)?;
+            state = self.wait(state, until, time_limit).ok_or(EDEADLK)?;
         }
     }
 
@@ -120,14 +120,14 @@ impl Instance {
     }
 
     /// Waits for a change, and lets time pass where nobody else does; none where nothing will ever change.
-    fn wait<'a>(&'a self, mut state: Guard<'a>, until: Option<u64>, patience: u64) -> Option<Guard<'a>> {
+    fn wait<'a>(&'a self, mut state: Guard<'a>, until: Option<u64>, time_limit: u64) -> Option<Guard<'a>> {
         let (own, mut asleep) = (current(), Instant::now());
         state.threads.waits(own, until);
         let seen = state.threads.changes();
         while state.threads.changes() == seen {
             let others = state.threads.others_wait_for(own);
             if others == Others::Stand && self.nobody_enters() {
-                let changed = self.step(&mut state, patience);
+                let changed = self.step(&mut state, time_limit);
                 state.threads.acts(own);
                 return changed.then_some(state);
             }
@@ -222,7 +222,7 @@ impl Instance {
         let mut state = self.enter();
         state.sockets.take_changes();
         state.sockets.settle();
-        let limit = state.sockets.stack.now() + PATIENCE_NS;
+        let limit = state.sockets.stack.now() + TIME_LIMIT_NS;
         loop {
             if let Some(packet) = state.sockets.stack.take() {
                 return Ok(packet);
@@ -281,7 +281,7 @@ mod tests {
     /// far the clock went meanwhile, nanoseconds.
     fn passed_beside(work: impl Fn() + Sync) -> u64 {
         let sockets = Sockets::new(Stack::new(Flags::parse("").unwrap()).unwrap());
-        let instance = Instance { patience: Duration::from_millis(100), ..Instance::new(sockets) };
+        let instance = Instance { time_limit: Duration::from_millis(100), ..Instance::new(sockets) };
         let begun = Barrier::new(2);
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn time_goes_on_without_a_thread_that_sleeps_elsewhere() {
-        // Longer than the patience by far, since its first part may be spent on the way to a core.
+        // Longer than the time_limit by far, since its first part may be spent on the way to a core.
         assert_eq!(passed_beside(|| std::thread::sleep(Duration::from_secs(3))), 1_000_000_000);
     }
 }

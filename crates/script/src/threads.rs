@@ -168,21 +168,21 @@ mod tests {
 
     #[test]
     fn a_thread_stands_still_where_only_another_thread_can_wake_it() {
-        let (say, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (ask, asked) = mpsc::channel::<()>();
         let seen = Arc::new(AtomicBool::new(false));
         let was_seen = Arc::clone(&seen);
         let mut threads = Threads::default();
         threads.acts(current());
         let other = thread::spawn(move || {
-            say.send(current()).unwrap();
+            sender.send(current()).unwrap();
             // Asleep until the channel closes, then until time has passed.
             asked.recv().unwrap_err();
             while !was_seen.load(Relaxed) {
                 thread::sleep(Duration::from_millis(300));
             }
         });
-        threads.acts(told.recv().unwrap());
+        threads.acts(receiver.recv().unwrap());
         assert!(until_others_wait(&mut threads));
         drop(ask);
         thread::sleep(Duration::from_millis(100));

@@ -189,7 +189,7 @@ fn a_connect_that_waits_for_data_gets_it_from_any_write() {
     });
 }
 
-/// No more than fits goes with the SYN: what the peer said of its segments, without room for options.
+/// No more than fits goes with the SYN: the peer's segment size, without room for options.
 #[test]
 fn a_syn_has_a_segment_of_data_at_most() {
     on_all("", |s| {

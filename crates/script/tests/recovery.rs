@@ -36,10 +36,10 @@ fn a_hole_waits_for_a_quarter_of_a_round_trip() {
         sender(s, 20, 4);
         s.sleep_ms(20);
         tell(s, 0, &[(1, 2)]);
-        let told = s.now_us();
+        let sent_at = s.now_us();
         s.silence(4);
         sent(s, 0);
-        let waited = s.at_us - told;
+        let waited = s.at_us - sent_at;
         assert!((4500..=6500).contains(&waited), "{waited} us");
         tell(s, 4, &[]);
         s.silence(100);
@@ -138,17 +138,17 @@ fn what_comes_twice_is_reported_first() {
     on_flextoe("", |s| {
         let listener = s.listen();
         s.establish_with_sack(listener);
-        let told = |s: &mut Script, seq: u32, len: usize| {
+        let answer_to = |s: &mut Script, seq: u32, len: usize| {
             s.send(segment(ACK, seq, 1).payload(&vec![7; len]));
             let answer = s.next();
             (answer.ack, answer.sack)
         };
         s.send(segment(ACK, 1, 1).payload(&[7; 100]));
         s.expect(segment(ACK, 1, 101));
-        assert_eq!(told(s, 1, 100), (101, vec![(1, 101)]));
-        assert_eq!(told(s, 201, 100), (101, vec![(201, 301)]));
-        assert_eq!(told(s, 201, 50), (101, vec![(201, 251), (201, 301)]));
-        assert_eq!(told(s, 101, 100).0, 301);
+        assert_eq!(answer_to(s, 1, 100), (101, vec![(1, 101)]));
+        assert_eq!(answer_to(s, 201, 100), (101, vec![(201, 301)]));
+        assert_eq!(answer_to(s, 201, 50), (101, vec![(201, 251), (201, 301)]));
+        assert_eq!(answer_to(s, 101, 100).0, 301);
     });
 }
 

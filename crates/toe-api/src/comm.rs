@@ -217,7 +217,7 @@ impl Comm {
         done(unsafe { (self.attached.functions.drop)(self.attached.handle, connection.0) })
     }
 
-    /// The next events, after waiting for one; for this time at most where it is said. Nothing after the time.
+    /// The next events, after waiting for one; for `most` at most, where that is given. Nothing after that time.
     ///
     /// # Errors
     /// `ConnectionReset`: the daemon is gone.

@@ -168,7 +168,7 @@ codes! {
         QpRequestError = 2,
         /// A peer's request violated an access right.
         QpAccessError = 3,
-        /// A message came before the program said that the connection is there.
+        /// A message came before the program accepted the connection.
         CommunicationEstablished = 4,
         /// The send queue has drained.
         SendQueueDrained = 5,

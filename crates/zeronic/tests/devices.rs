@@ -28,8 +28,8 @@ struct Device {
 }
 
 /// A device's queue, its server's end, and the key of its memory.
-fn device_in(table: &MemoryTable, domain: Domain, patience: u64) -> (Arc<DmaQueue>, DmaServer, Key) {
-    let (queue, ends) = DmaQueue::create(Doorbell::eventfd().unwrap(), patience).unwrap();
+fn device_in(table: &MemoryTable, domain: Domain, timeout_ns: u64) -> (Arc<DmaQueue>, DmaServer, Key) {
+    let (queue, ends) = DmaQueue::create(Doorbell::eventfd().unwrap(), timeout_ns).unwrap();
     let (ours, its) = handover::pair().unwrap();
     ends.send(&ours).unwrap();
     let (queue, server) = (Arc::new(queue), DmaServer::open(its).unwrap());

@@ -395,8 +395,8 @@ pub(crate) fn run(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2
 }
 
 /// The same in virtual time, a turn of both each 10 us: the same each time. Returns the time that it took, nanoseconds.
-/// Panics where nothing is received for `patience`.
-pub(crate) fn run_virtually(config: FabricConfig, habit: Habit, bytes: [u64; 2], patience: u64) -> (u64, [End; 2]) {
+/// Panics where nothing is received for `time_limit`.
+pub(crate) fn run_virtually(config: FabricConfig, habit: Habit, bytes: [u64; 2], time_limit: u64) -> (u64, [End; 2]) {
     let mut ends = pair("virtual", config, habit, bytes).expect("engines need no namespace");
     let (mut now, mut last, mut seen) = (1, 1, 0);
     while !ends.iter().all(End::is_done) {
@@ -409,7 +409,7 @@ pub(crate) fn run_virtually(config: FabricConfig, habit: Habit, bytes: [u64; 2],
         }
         let counters = || ends.iter().map(|end| end.stack.counters()).collect::<Vec<_>>();
         assert!(
-            now - last < patience,
+            now - last < time_limit,
             "nothing came for {} ms, after {seen} bytes: {:?}",
             (now - last) / 1_000_000,
             counters()
