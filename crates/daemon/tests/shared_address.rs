@@ -46,6 +46,7 @@ fn operations(one: &mut Peer, other: &mut Peer) {
 fn programs_of_all_kinds_work_beside_each_other_through_loss() {
     for transport in transports("programs of all kinds") {
         for faults in ["", "loss = 0.01\nreorder = 0.01\nduplicate = 0.01\nmtu = 1500\nseed = 5"] {
+            println!("over {transport}, {faults:?}");
             let mut toed = Toed::start(&configuration(transport, faults));
             let path = &toed.socket();
             std::thread::scope(|scope| {
