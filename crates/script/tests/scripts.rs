@@ -273,7 +273,8 @@ fn a_syn_on_an_open_connection_is_challenged() {
 // Checks RFC 5961: 7-a, 10-a.
 #[test]
 fn challenges_of_one_connection_use_up_no_other_connections() {
-    // CVE-2016-5696: a limit for all connections would reveal to an off-path attacker whether a guess at another connection hit.
+    // CVE-2016-5696: a limit for all connections would reveal to an off-path attacker whether a guess at another
+    // connection hit.
     on_all("", |s| {
         let listener = s.listen();
         s.establish(listener);
