@@ -4,7 +4,7 @@ mod common;
 
 use common::Toed;
 use common::comm::{PIECE, Program, TIMEOUT, fill};
-use common::zeronic::{configuration, linux_can_be};
+use common::zeronic::{configuration, linux_can_be, uplink};
 use context::comm::{Carries, Completion, Order, Outcome, Piece};
 use daemon::protocol::Question;
 use port::Netns;
@@ -83,12 +83,8 @@ fn datagrams_between_two_programs() {
 #[test]
 fn the_kernels_sockets_are_peers_over_a_tap_device() {
     let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
-    let uplink = format!(
-        "[[fabric.uplink]]\nkind = \"tap\"\ndevice = \"zero0\"\nnetns = \"{}\"\nkernel_address = \"10.0.0.100/24\"",
-        netns.path()
-    );
     for transport in ["flextoe", "laminar"] {
-        let mut toed = Toed::start(&configuration(transport, &uplink));
+        let mut toed = Toed::start(&configuration(transport, &uplink(&netns)));
         let mut one = Program::open(&toed, "a");
         let socket = netns.run(|| UdpSocket::bind("10.0.0.100:90")).unwrap().unwrap();
         socket.connect("10.0.0.1:70").unwrap();

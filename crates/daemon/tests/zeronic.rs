@@ -5,7 +5,7 @@ mod common;
 use common::Toed;
 use common::comm::{LEN, PIECE, Program, TIMEOUT, b, fill, meet, meet_for};
 use common::exchange::{Flow, both, exchange, stream, talk};
-use common::zeronic::{linux_can_be, transports};
+use common::zeronic::{linux_can_be, transports, uplink};
 use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, VERSION};
 use daemon::protocol::Question;
 use port::Netns;
@@ -147,12 +147,8 @@ fn ends_that_carry_something_else_are_refused() {
 #[test]
 fn the_kernels_sockets_are_peers_over_a_tap_device() {
     let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
-    let uplink = format!(
-        "[[fabric.uplink]]\nkind = \"tap\"\ndevice = \"zero0\"\nnetns = \"{}\"\nkernel_address = \"10.0.0.100/24\"",
-        netns.path()
-    );
     for transport in transports("peers") {
-        let mut toed = Toed::start(&configuration(transport, &uplink));
+        let mut toed = Toed::start(&configuration(transport, &uplink(&netns)));
         let mut one = Program::open(&toed, "a");
         let (mine, theirs) = (stream(3, 40), stream(7, 40));
         // The kernel listens, then it connects.

@@ -10,7 +10,7 @@ use wire::mld::{self, Report};
 use wire::router::{self, PrefixInformation, RouterAdvertisement};
 use wire::{EtherType, IpAddress, Mac, ethernet, ip, ipv6};
 
-const SECOND: Nanos = 1_000_000_000;
+pub(crate) const SECOND: Nanos = 1_000_000_000;
 /// How long a probe of a free address stays without an answer: RetransTimer, with DupAddrDetectTransmits of 1 (RFC 4862
 /// section 5.1).
 const PROBE: Nanos = SECOND;

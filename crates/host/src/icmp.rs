@@ -54,8 +54,9 @@ impl Net {
                 return Received::Done;
             }
             Ok(router::ADVERTISEMENT) => {
-                let neighbour = self.on_router_advertisement(now, ip, body);
-                return neighbour.map_or(Received::Done, Received::Neighbour);
+                if let Some(done) = self.on_router_advertisement(now, ip, body) {
+                    return done;
+                }
             }
             Ok(message) => {
                 if let Some(done) = self.on_discovery(now, ip, message, drops) {

@@ -27,8 +27,8 @@ impl Net {
         self.routers.as_ref()?.default_router()
     }
 
-    /// A router's advertisement. The neighbour whose hardware address came, or through which packets go from now on.
-    pub(crate) fn on_router_advertisement(&mut self, now: Nanos, ip: &Ip, body: &[u8]) -> Option<Neighbour> {
+    /// A router's advertisement. `None` where it is none of a neighbour's, or the host follows no routers.
+    pub(crate) fn on_router_advertisement(&mut self, now: Nanos, ip: &Ip, body: &[u8]) -> Option<Received> {
         let (from, ends) = (ip.header.src, Ends { src: ip.header.src, dst: ip.header.dst });
         let is_sound = ip.port == PORT && ip.header.hop_limit == NEIGHBOUR_HOPS && from.is_link_local();
         if !is_sound || self.routers.is_none() || self.is_own(from) {
@@ -42,11 +42,8 @@ impl Net {
         self.set_router_timer();
         let mac = advertisement.source.filter(|mac| !mac.is_group() && !self.is_own_mac(*mac));
         // A router is a neighbour that answers, as soon as it names its hardware address (RFC 4861 section 6.3.4).
-        let learned = mac.and_then(|mac| match self.learn(now, PORT, from, mac, true) {
-            Received::Neighbour(neighbour) => Some(neighbour),
-            _ => None,
-        });
-        self.rerouted(now, before).or(learned)
+        let learned = mac.map_or(Received::Done, |mac| self.learn(now, PORT, from, mac, true));
+        Some(self.rerouted(now, before).map_or(learned, Received::Neighbour))
     }
 
     /// The timer fired: lifetimes may be over. `None` where it is another thing's timer.
@@ -83,13 +80,13 @@ impl Net {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::autoconf::PREFIX_BITS;
+    use crate::autoconf::{PREFIX_BITS, SECOND};
     use crate::link::{AddressV6, Link};
     use crate::neighbours::{NeighbourTable, NeighbourTiming};
     use crate::net::{Flushed, NetConfig};
     use crate::packet::Packet;
     use crate::route::RouteTable;
-    use crate::routers::{INFINITE_S, MOST_ROUTERS, SECOND, TWO_HOURS};
+    use crate::routers::{INFINITE_S, MOST_ROUTERS, TWO_HOURS};
     use engine::{DropCounts, DropReason};
     use port::{Capabilities, Frame, FramePool};
     use std::net::Ipv4Addr;
@@ -141,6 +138,12 @@ mod tests {
         frame
     }
 
+    /// The same, to this host's station alone. The packet's group is that of all nodes.
+    fn to_this_host(mut frame: Frame) -> Frame {
+        frame.bytes_vec()[..6].copy_from_slice(&MAC.0);
+        frame
+    }
+
     struct Bed {
         net: Net,
         pool: FramePool,
@@ -170,11 +173,18 @@ mod tests {
             Bed { net, pool: FramePool::new(64) }
         }
 
-        fn hear(&mut self, now: Nanos, at: u8, shape: Shape) -> Option<Neighbour> {
+        fn receive(&mut self, now: Nanos, at: u8, shape: Shape) -> Option<Neighbour> {
             match self.net.receive(now, &mut advertisement(at, shape), &mut DropCounts::default()) {
                 Received::Neighbour(neighbour) => Some(neighbour),
                 _ => None,
             }
+        }
+
+        /// How often a frame counts as dropped.
+        fn dropped(&mut self, mut frame: Frame) -> u64 {
+            let mut drops = DropCounts::default();
+            self.net.receive(2 * MS, &mut frame, &mut drops);
+            drops.iter().map(|(_, count)| count).sum()
         }
 
         /// Timers fire until `now`. Returns the last router that packets go through from then on.
@@ -208,18 +218,18 @@ mod tests {
     fn a_router_is_used_until_it_resigns_or_its_lifetime_ends() {
         let (one, two) = (router(1).1, router(2).1);
         let mut bed = Bed::new();
-        assert_eq!(bed.hear(MS, 1, SOUND), Some(Neighbour { ip: router(1).0.in_zone(1), mac: Some(one) }));
+        assert_eq!(bed.receive(MS, 1, SOUND), Some(Neighbour { ip: router(1).0.in_zone(1), mac: Some(one) }));
         assert_eq!(bed.far(MS), Ok(one));
-        bed.hear(2 * MS, 2, Shape { lifetime_s: 100, ..SOUND });
+        bed.receive(2 * MS, 2, Shape { lifetime_s: 100, ..SOUND });
         assert_eq!(bed.far(2 * MS), Ok(one), "the first one stays");
         let instead = Some(Neighbour { ip: router(2).0.in_zone(1), mac: Some(two) });
-        assert_eq!(bed.hear(3 * MS, 1, Shape { lifetime_s: 0, ..SOUND }), instead, "flows change over");
+        assert_eq!(bed.receive(3 * MS, 1, Shape { lifetime_s: 0, ..SOUND }), instead, "flows change over");
         assert_eq!((bed.far(3 * MS), bed.net.default_router()), (Ok(two), Some(router(2).0.in_zone(1))));
         assert_eq!(bed.pass(99 * SECOND), None);
         assert!(bed.net.default_router().is_some());
         bed.pass(101 * SECOND);
         assert_eq!(bed.far(101 * SECOND), Err(Some(DropReason::NoRoute)));
-        assert_eq!(bed.hear(102 * SECOND, 1, SOUND).and_then(|neighbour| neighbour.mac), Some(one));
+        assert_eq!(bed.receive(102 * SECOND, 1, SOUND).and_then(|neighbour| neighbour.mac), Some(one));
         assert_eq!(bed.far(102 * SECOND), Ok(one), "it is back");
     }
 
@@ -227,12 +237,12 @@ mod tests {
     #[test]
     fn a_router_that_does_not_answer_makes_room_for_the_next_one() {
         let mut bed = Bed::new();
-        bed.hear(MS, 1, SOUND);
-        bed.hear(MS, 2, SOUND);
+        bed.receive(MS, 1, SOUND);
+        bed.receive(MS, 2, SOUND);
         // Both have not answered for a while, and router 1 is asked for.
         let mut now = 2 * SECOND;
         assert_eq!(bed.far(now), Ok(router(1).1));
-        bed.hear(now, 2, SOUND);
+        bed.receive(now, 2, SOUND);
         let mut rerouted = None;
         while rerouted.is_none() && now < 4 * SECOND {
             now += 100 * MS;
@@ -246,18 +256,21 @@ mod tests {
     #[test]
     fn what_is_no_advertisement_of_a_neighbour_changes_nothing() {
         let mut bed = Bed::new();
-        bed.hear(MS, 1, SOUND);
+        bed.receive(MS, 1, SOUND);
         let end = Shape { lifetime_s: 0, ..SOUND };
         for shape in [Shape { hops: 254, ..end }, Shape { src: "2001:db8:7::1", ..end }] {
-            assert_eq!(bed.hear(2 * MS, 1, shape), None);
+            assert_eq!(bed.receive(2 * MS, 1, shape), None);
+            assert_eq!(bed.dropped(advertisement(1, shape)), 0, "others of the link may take it");
+            assert_eq!(bed.dropped(to_this_host(advertisement(1, shape))), 1);
             assert_eq!(bed.far(2 * MS), Ok(router(1).1));
         }
         bed.net.routers = None;
-        assert_eq!(bed.hear(3 * MS, 2, SOUND), None, "a configured host has its gateway");
+        assert_eq!(bed.receive(3 * MS, 2, SOUND), None, "a configured host has its gateway");
+        assert_eq!(bed.dropped(to_this_host(advertisement(2, SOUND))), 1);
         let most = (0..3 * MOST_ROUTERS as u8).map(|at| at + 10);
         let mut full = Bed::new();
         for at in most {
-            full.hear(MS, at, SOUND);
+            full.receive(MS, at, SOUND);
         }
         assert_eq!(full.net.routers.as_ref().unwrap().len(), MOST_ROUTERS);
     }
@@ -268,17 +281,17 @@ mod tests {
         let mut bed = Bed::new();
         let valid_for = |valid_s| Shape { lifetime_s: u16::MAX, valid_s, ..SOUND };
         let until = |bed: &Bed| bed.net.routers.as_ref().unwrap().valid_until();
-        bed.hear(MS, 1, valid_for(20_000));
+        bed.receive(MS, 1, valid_for(20_000));
         assert_eq!(until(&bed), MS + 20_000 * SECOND);
-        bed.hear(MS, 1, valid_for(60));
+        bed.receive(MS, 1, valid_for(60));
         assert_eq!(until(&bed), MS + TWO_HOURS, "nobody ends it at once");
-        bed.hear(SECOND, 1, valid_for(60));
+        bed.receive(SECOND, 1, valid_for(60));
         assert_eq!(until(&bed), MS + TWO_HOURS);
         bed.pass(MS + TWO_HOURS);
         let after = MS + TWO_HOURS;
         assert_eq!((bed.far(after), bed.net.hop(address("2001:db8:7::9"))), (Err(Some(DropReason::NoRoute)), None));
         assert_eq!(bed.net.hop(Ipv4Addr::new(10, 0, 0, 9).into()), Some(Ipv4Addr::new(10, 0, 0, 9).into()));
-        bed.hear(after + SECOND, 1, valid_for(600));
+        bed.receive(after + SECOND, 1, valid_for(600));
         assert_eq!(bed.far(after + SECOND), Ok(router(1).1), "the router has it again");
     }
 }

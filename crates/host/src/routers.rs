@@ -1,12 +1,11 @@
 //! Default router list of a host whose IPv6 address came from a router, and for how long that address may be used (RFC
 //! 4861 sections 6.3.4 to 6.3.6, RFC 4862 section 5.5.3 e).
-use crate::autoconf::{Found, PREFIX_BITS};
+use crate::autoconf::{Found, PREFIX_BITS, SECOND};
 use crate::packet::zone_of;
 use engine::Nanos;
 use wire::router::RouterAdvertisement;
 use wire::{IpAddress, Prefix};
 
-pub(crate) const SECOND: Nanos = 1_000_000_000;
 /// Routers of the default router list at most. RFC 4861 section 6.3.4 asks for two at least.
 pub(crate) const MOST_ROUTERS: usize = 8;
 /// A lifetime that does not end (RFC 4861 section 4.6.2).

@@ -99,6 +99,7 @@ impl Rack {
     /// A recovery is over.
     // Meets RFC 8985: 6.2-f.
     pub(crate) fn recovered(&mut self) {
+        self.timed_out = false;
         self.lasts = self.lasts.saturating_sub(1);
         if self.lasts == 0 {
             self.wider = 0;

@@ -62,14 +62,14 @@ impl RttTimer {
         self.started > 0 && left.before(self.end) && self.end.at_or_before(right)
     }
 
-    /// Everything before `una` is acknowledged, by a segment without a timestamp or outside of recovery. The round-trip
-    /// time, where this ends one, nanoseconds: odd, so that it is not 0; otherwise 0.
+    /// Everything before `una` is acknowledged. The round-trip time, where this ends one of new data, nanoseconds: odd,
+    /// so that it is not 0; otherwise 0.
     #[inline(always)]
     pub fn take(&mut self, now: Nanos, una: Seq) -> u32 {
         self.take_if(now, una, |_| false)
     }
 
-    /// The same in recovery. A retransmission counts where the acknowledgement `answers` what was sent at that time.
+    /// The same, and of a retransmission where the acknowledgement `answers` what was sent at that time.
     #[inline(always)]
     pub fn take_if(&mut self, now: Nanos, una: Seq, answers: impl FnOnce(Nanos) -> bool) -> u32 {
         if self.started == 0 || una.before(self.end) {

@@ -8,6 +8,14 @@ pub(crate) fn configuration(transport: &str, faults: &str) -> String {
     format!("log = \"error\"\n[[fabric]]\nname = \"f\"\n{faults}\n{}{}", host("a", 1), host("b", 2))
 }
 
+/// A fabric's uplink to the kernel of a namespace, which is 10.0.0.100.
+pub(crate) fn uplink(netns: &Netns) -> String {
+    format!(
+        "[[fabric.uplink]]\nkind = \"tap\"\ndevice = \"zero0\"\nnetns = \"{}\"\nkernel_address = \"10.0.0.100/24\"",
+        netns.path()
+    )
+}
+
 /// Whether `linux` can be a transport here; a printed line where it cannot.
 pub(crate) fn linux_can_be(test: &str) -> bool {
     let may = Netns::create().and_then(|netns| {

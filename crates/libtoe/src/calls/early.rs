@@ -24,9 +24,7 @@ impl Lib {
         let (binding, FastOpen { most, keys, no_cookie, .. }) = (listener.bound.binding, socket.options.fast_open);
         let mss = socket.options.mss;
         if let Some(context) = self.context() {
-            if mss != 0 {
-                context.send_request_surely(Request::SegmentSize { binding, mss });
-            }
+            context.send_request_surely(Request::SegmentSize { binding, mss });
             context.send_request_surely(Request::FastOpen { binding, most, keys, no_cookie });
         }
     }

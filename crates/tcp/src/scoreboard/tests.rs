@@ -253,6 +253,23 @@ fn what_was_sent_once_and_comes_ends_a_timeout() {
     assert_eq!(judge(100, 700, 800, &[(500, 700)]), (Verdict::Spurious, false));
 }
 
+/// Only what a timeout sends again has a timestamp that no earlier transmission can have.
+// Checks RFC 6298: 3.
+#[test]
+fn the_first_retransmission_of_a_timeout_may_be_timed() {
+    let timeout = Timeout { una: UNA, max: at(1000), recent: at(900), mss: MSS };
+    let mut board = board(&[]);
+    board.time_out(&timeout);
+    assert!(board.note_stamp(UNA, 50));
+    assert!(!board.note_stamp(at(100), 51), "the next one");
+    board.time_out(&timeout);
+    assert!(!board.note_stamp(UNA, 51), "one with the same timestamp went before");
+    board.time_out(&timeout);
+    board.acknowledge(UNA, at(1000), true, &BEGIN);
+    assert!(!board.is_active());
+    assert!(!board.note_stamp(at(1000), 60), "that timeout is over");
+}
+
 // Checks RFC 3522: 3.2-a, 3.2-b.
 #[test]
 fn an_old_echo_ends_a_timeout() {
