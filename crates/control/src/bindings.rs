@@ -156,9 +156,9 @@ impl Bindings {
         self.held_on_port(port, runs).next().is_some()
     }
 
-    /// A port has a binding, or is another stack's.
+    /// A port has a binding, or another stack's segments.
     pub(crate) fn has_port(&self, port: u16) -> bool {
-        self.ports.contains(port) || self.is_others(port)
+        self.ports.contains(port) || self.shared.as_ref().is_some_and(|ports| ports.is_in_use(port))
     }
 
     /// The same of the ports from `64 * at` on: the least bit is the first one.
@@ -322,6 +322,8 @@ mod tests {
         assert!(!ports.take(80), "one of two is left");
         all.remove(id);
         assert!(ports.take(80));
+        ports.leave(81);
+        assert!(!all.is_others(81) && all.has_port(81), "it may be bound, and no connection begins there by itself");
     }
 
     #[test]

@@ -13,7 +13,8 @@ use context::comm::{Carries, Order, Outcome};
 use context::{Congestion, Endpoint, Reply, Request};
 use daemon::protocol::Question;
 use port::Netns;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use verbs::QpKind;
 use verbs::attach::Answer;
@@ -257,6 +258,42 @@ fn a_tap_device_may_be_shared() {
         let (socket, from) = listener.accept().unwrap();
         assert!(from.port() >= 61_000, "{from}");
         both(&mut program, here, || talk(&socket, &theirs, &mine));
+        assert!(toed.end().success());
+    }
+}
+
+/// A reset that comes after the peer's FIN (RFC 9293 section 3.10.7.4, CLOSE-WAIT): what was posted is lost, and the
+/// program does not wait for it.
+#[test]
+fn a_reset_behind_the_peers_end_reaches_the_program() {
+    let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
+    for transport in transports("a reset behind the end") {
+        println!("over {transport}");
+        let mut toed = Toed::start(&format!(
+            "log = \"error\"\n[[host]]\nname = \"b\"\naddress = \"{B}\"\nport = {{ kind = \"tap\", device = \"zero0\", \
+             netns = \"{}\", kernel_address = \"10.0.0.100/24\" }}\n\
+             [[zeronic]]\nhost = \"b\"\nname = \"z\"\ntransport = \"{transport}\"\n",
+            netns.path()
+        ));
+        let mut program = Program::open(&toed, "b");
+        program.post(1, 0, Order::Listen(91, Carries::Stream));
+        program.expect(Outcome::Listening);
+        // What is posted fits into the buffers of Linux' TCP, and not into those of the peer, which reads none.
+        let socket = netns.run(|| {
+            let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+            rustix::net::connect(&socket, &SocketAddrV4::new(B, 91)).map(|()| TcpStream::from(socket))
+        });
+        let socket = socket.unwrap().unwrap();
+        let here = program.expect(Outcome::Accepted).connection;
+        socket.shutdown(Shutdown::Write).unwrap();
+        program.expect(Outcome::Ended);
+        program.post(3, here, Order::Send(program.piece(0, 1000)));
+        program.post(4, here, Order::Send(program.piece(0, 20_000)));
+        assert_eq!(program.expect(Outcome::Sent).id, 3);
+        // With unread bytes, a kernel's socket closes with a reset.
+        drop(socket);
+        program.expect(Outcome::Lost);
         assert!(toed.end().success());
     }
 }

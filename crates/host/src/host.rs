@@ -8,7 +8,7 @@ use port::capture::{Direction, Fate};
 use port::{Frame, FramePool, TcpPorts};
 use std::sync::Arc;
 use trace::{NO_FLOW, Point, Tracer, Traces};
-use wire::{ethernet, local_tcp_port};
+use wire::ethernet;
 
 /// Timers of neighbours that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
@@ -263,8 +263,10 @@ impl<B: Transport> Host<B> {
     /// What the host sends to its own address may be for the stack beside it.
     fn leave_to_other(&mut self, tx: &mut Vec<Box<Frame>>) {
         let Common { to_self, beside: Some((ports, second)), .. } = &mut self.common else { return };
-        let packet = |frame: &Frame| frame.bytes().get(ethernet::HEADER_LEN..).and_then(local_tcp_port);
-        let crosses = |frame: &Frame| packet(frame).is_some_and(|port| ports.crosses(port, *second));
+        let crosses = |frame: &Frame| {
+            let packet = frame.bytes().get(ethernet::HEADER_LEN..);
+            packet.is_some_and(|packet| ports.crosses(packet, *second))
+        };
         if to_self.iter().any(|frame| crosses(frame)) {
             let (theirs, own): (Vec<_>, Vec<_>) = to_self.drain(..).partition(|frame| crosses(frame));
             to_self.extend(own);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use wire::{EtherType, Mac, arp, ethernet, local_tcp_port};
+use wire::{EtherType, Mac, arp, ethernet};
 
 /// Frames that may wait for a stack: where more do, they wait in the network instead, which drops what it must.
 const WAITING: usize = 256;
@@ -179,7 +179,7 @@ fn whose(frame: &[u8], ports: &TcpPorts) -> For {
     let Ok(header) = ethernet::Header::parse(frame) else { return For::First };
     let packet = &frame[ethernet::HEADER_LEN..];
     match header.ethertype {
-        EtherType::Ipv4 if local_tcp_port(packet).is_some_and(|port| ports.is_second(port)) => For::Second,
+        EtherType::Ipv4 if ports.is_for_second(packet) => For::Second,
         EtherType::Arp => match arp::Packet::parse(packet) {
             Ok(arp::Packet { operation: arp::Operation::Reply, .. }) => For::Both,
             _ => For::First,
@@ -193,6 +193,7 @@ mod tests {
     use super::*;
     use crate::{Fabric, FabricConfig};
     use wire::ipv4::{self, TCP};
+    use wire::tcp::Flags;
     use wire::{Seq, tcp};
 
     const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -206,13 +207,17 @@ mod tests {
 
     /// A segment to this port, whose sequence number distinguishes it from others.
     fn segment(to: u16, number: u32) -> Vec<u8> {
+        segment_of(to, number, Flags::ACK)
+    }
+
+    fn segment_of(to: u16, number: u32, flags: Flags) -> Vec<u8> {
         let (src, dst) = ([10, 0, 0, 9].into(), [10, 0, 0, 1].into());
         let header = tcp::Header {
             src_port: 80,
             dst_port: to,
             seq: Seq(number),
             ack: Seq(0),
-            flags: tcp::Flags::ACK,
+            flags,
             window: 0,
             options: tcp::Options::default(),
         };
@@ -244,6 +249,20 @@ mod tests {
         let fabric = Fabric::new(FabricConfig::default());
         let port = fabric.join("shared", OWN).unwrap();
         (fabric.join("peer", PEERS).unwrap(), share(Box::new(port), &ports()).unwrap())
+    }
+
+    #[test]
+    fn old_segments_go_to_the_second_stack_and_syns_to_the_first() {
+        let ports = ports();
+        assert!(ports.take(80));
+        let to = |flags| whose(&segment_of(80, 0, flags), &ports);
+        let all = [Flags::SYN, Flags::ACK, Flags::FIN | Flags::ACK, Flags::SYN | Flags::ACK, Flags::RST];
+        assert_eq!(all.map(to), [For::Second; 5]);
+        ports.leave(80);
+        let others = [For::Second; 4];
+        assert_eq!((to(all[0]), [all[1], all[2], all[3], all[4]].map(to)), (For::First, others));
+        ports.bind(80, true);
+        assert_eq!(all.map(to), [For::First; 5], "the first stack's, from then on");
     }
 
     #[test]

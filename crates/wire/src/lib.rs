@@ -29,7 +29,7 @@ pub mod udp;
 
 pub use address::{Endpoint, IpAddress, Prefix};
 pub use ethernet::{EtherType, Mac};
-pub use local_port::local_tcp_port;
+pub use local_port::{begins_connection, local_tcp_port};
 pub use seq::Seq;
 pub use std::net::Ipv4Addr;
 pub use translate::Translation;

@@ -1,6 +1,7 @@
 //! The local TCP port of a received packet, for whoever divides packets between stacks.
 use crate::be16;
 use crate::ipv4::{ICMP, TCP};
+use crate::tcp::Flags;
 
 /// Bytes of an ICMP message before the packet that it is about.
 const ICMP_LEN: usize = 8;
@@ -21,6 +22,12 @@ pub fn local_tcp_port(packet: &[u8]) -> Option<u16> {
     }
 }
 
+/// An IPv4 packet is a SYN that begins a connection: without ACK and RST. Lengths and checksums are not checked.
+pub fn begins_connection(packet: &[u8]) -> bool {
+    let flags = body(packet).filter(|(protocol, _)| *protocol == TCP).and_then(|(_, body)| body.get(13));
+    flags.is_some_and(|flags| flags & (Flags::SYN | Flags::ACK | Flags::RST).0 == Flags::SYN.0)
+}
+
 /// Protocol and body of a packet; nothing of a later fragment, which has no ports.
 fn body(packet: &[u8]) -> Option<(u8, &[u8])> {
     let header = packet.get(..20)?;
@@ -37,6 +44,21 @@ mod tests {
         (packet[0], packet[9]) = (0x45, protocol);
         packet[6..8].copy_from_slice(&fragment.to_be_bytes());
         [&packet, body].concat()
+    }
+
+    #[test]
+    fn a_connection_begins_with_a_syn_alone() {
+        let begins = |flags: Flags| {
+            let mut header = [0; 20];
+            header[13] = flags.0;
+            begins_connection(&ip(TCP, 0, &header))
+        };
+        assert!(begins(Flags::SYN) && begins(Flags::SYN | Flags::ECE | Flags::CWR));
+        let others = [Flags::ACK, Flags::SYN | Flags::ACK, Flags::SYN | Flags::RST, Flags::FIN];
+        assert!(others.into_iter().all(|flags| !begins(flags)));
+        let syn = [&[0; 13][..], &[Flags::SYN.0]].concat();
+        assert!(begins_connection(&ip(TCP, 0, &syn)) && !begins_connection(&ip(TCP, 0, &syn[..13])));
+        assert!(!begins_connection(&ip(17, 0, &syn)) && !begins_connection(&[]));
     }
 
     fn segment(from: u16, to: u16) -> Vec<u8> {

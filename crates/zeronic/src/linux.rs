@@ -35,9 +35,10 @@ use words::{Answer, Asked, SPARE};
 const READ: usize = 2048;
 /// Dummy bytes that one system call takes at most.
 const STEP: usize = 1 << 20;
-/// How long the helper may take to make the device, and to answer who listens or needs another socket.
-const BEGINNING: Duration = Duration::from_secs(10);
-const ANSWER: Duration = Duration::from_millis(100);
+/// How long the helper may take to make the device, and to answer who listens or needs another socket. On a busy
+/// machine it has to wait for a core; that it ended shows at once.
+const BEGINNING: Duration = Duration::from_secs(60);
+const ANSWER: Duration = Duration::from_secs(1);
 
 struct Kernel {
     socket: OwnedFd,
@@ -49,6 +50,15 @@ struct Kernel {
     ended: bool,
     /// Why it cannot be, by the helper's word.
     failed: Option<String>,
+}
+
+impl Kernel {
+    /// Written bytes that the peer has not acknowledged: all of them where the kernel does not answer.
+    fn unacknowledged(&self) -> u64 {
+        // A FIN that was not acknowledged counts as a byte.
+        let left = unacknowledged(&self.socket).map(|left| u64::from(left).saturating_sub(u64::from(self.ending)));
+        left.unwrap_or(self.written)
+    }
 }
 
 /// The transport.
@@ -245,11 +255,7 @@ impl Transport for LinuxTcp {
     }
 
     fn acknowledged(&mut self, socket: Socket) -> u64 {
-        let Some(kernel) = self.kernel(socket) else { return 0 };
-        let Ok(left) = unacknowledged(&kernel.socket) else { return 0 };
-        // A FIN that was not acknowledged counts as a byte.
-        let left = u64::from(left).saturating_sub(u64::from(kernel.ending));
-        kernel.written.saturating_sub(left)
+        self.kernel(socket).map_or(0, |kernel| kernel.written.saturating_sub(kernel.unacknowledged()))
     }
 
     fn in_order(&mut self, socket: Socket) -> Result<InOrder, String> {
@@ -267,6 +273,12 @@ impl Transport for LinuxTcp {
             }
         };
         kernel.ended |= came.ended;
+        // Behind the peer's FIN, reading reports its end again and again, also after a reset. A reset matters as long
+        // as the peer has not acknowledged everything.
+        if kernel.ended && kernel.unacknowledged() > 0 {
+            let error = sockopt::socket_error(&kernel.socket).and_then(|error| error);
+            error.map_err(|error| format!("the kernel's TCP ended the connection: {error}"))?;
+        }
         Ok(came)
     }
 
@@ -280,8 +292,8 @@ impl Transport for LinuxTcp {
 
     fn close(&mut self, socket: Socket) {
         let Some(kernel) = self.sockets.get_mut(socket.0 as usize).and_then(Option::take) else { return };
-        // A FIN counts as a byte: the kernel goes on sending it.
-        let done = kernel.ending && kernel.ended && unacknowledged(&kernel.socket).is_ok_and(|left| left <= 1);
+        // The kernel goes on sending a FIN.
+        let done = kernel.ending && kernel.ended && kernel.unacknowledged() == 0;
         if !done {
             // Dummy bytes that are still to be sent must not be: a reset, at once.
             let _ = sockopt::set_socket_linger(&kernel.socket, Some(std::time::Duration::ZERO));

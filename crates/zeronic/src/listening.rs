@@ -35,7 +35,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             return Err(format!("port {port} is in use: a socket of the host's programs is bound to it"));
         }
         if !self.listeners.contains_key(&port) {
-            let failed = |_: &String| self.shared.iter().for_each(|ports| ports.give_back(port));
+            let failed = |_: &String| self.shared.iter().for_each(|ports| ports.leave(port));
             self.transport.listen(port).inspect_err(failed)?;
         }
         if listener.kind == Kind::Operations {
@@ -51,7 +51,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if let Some(listener) = self.listeners.get_mut(&port) {
             *listener = None;
         }
-        self.give_ports_back();
+        self.leave_ports();
     }
 
     /// The other stack has bound a port.
@@ -59,15 +59,16 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.shared.as_ref().is_some_and(|ports| ports.is_bound(port))
     }
 
-    /// The other stack may bind ports that have neither a listener nor a connection here.
-    pub(crate) fn give_ports_back(&mut self) {
+    /// The other stack may bind ports that have neither a listener nor a connection of a program here. The transport
+    /// may still close connections there: what comes for them still goes to it.
+    pub(crate) fn leave_ports(&mut self) {
         let Some(shared) = &self.shared else { return };
         let left = self.listeners.iter().filter(|(_, listener)| listener.is_none()).map(|(port, _)| *port);
         for port in left.collect::<Vec<_>>() {
             let unit = &mut self.unit;
             let mut has = |flow: &FlowId| unit.way(*flow).is_some_and(|way| way.tuple.local_port == port);
             if !self.talks.keys().any(&mut has) {
-                shared.give_back(port);
+                shared.leave(port);
             }
         }
     }

@@ -281,7 +281,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.transport.close(talk.socket);
         }
         self.unit.remove_way(connection);
-        self.give_ports_back();
+        self.leave_ports();
     }
 
     /// The next event.

@@ -113,6 +113,8 @@ fn directory(configuration: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let directory = std::env::temp_dir().join(format!("toed-test-{}-{number}", std::process::id()));
+    // That of a killed process with the same number.
+    let _ = fs::remove_dir_all(&directory);
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("toed.toml"), configuration).unwrap();
     directory
