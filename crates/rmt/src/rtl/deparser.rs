@@ -288,14 +288,13 @@ fn second_clock(text: &mut Text, outputs: &Outputs, out_bytes: u32) {
     text.line(format!("{} head;", logic(of_head)));
     text.line("always_comb begin");
     text.line("data = '0;");
-    text.line("head = '0;");
     for (i, bits) in outputs.emits.iter().enumerate().rev() {
         let rest = if *bits == width { String::new() } else { format!(", data[{}:{bits}]", width - 1) };
-        text.line(format!("if (emit_{i}_q) begin"));
-        text.line(format!("data = {{emit_{i}_data_q{rest}}};"));
-        text.line(format!("head = head + {of_head}'d{};", bits / 8));
-        text.line("end");
+        text.line(format!("if (emit_{i}_q) data = {{emit_{i}_data_q{rest}}};"));
     }
+    let lengths = outputs.emits.iter().enumerate();
+    let lengths = lengths.map(|(i, bits)| format!("(emit_{i}_q ? {of_head}'d{} : '0)", bits / 8)).collect();
+    text.line(format!("head = {};", sums::tree(lengths).unwrap_or_else(|| "'0".into())));
     text.line("end");
     text.line("always_ff @(posedge clk) begin");
     text.line("out_valid <= slot_q && !rst;");

@@ -9,15 +9,14 @@ pub(super) struct Names {
     pub holder: &'static str,
     /// Of what was decided.
     pub ending: &'static str,
-    /// Of what the units' programs made.
-    pub made: &'static str,
 }
 
 /// By how often what was decided was held.
-pub(super) const HELD: [Names; 3] = [
-    Names { holder: "m", ending: "", made: "" },
-    Names { holder: "a", ending: "_q", made: "" },
-    Names { holder: "b", ending: "_q_q", made: "_q" },
+pub(super) const HELD: [Names; 4] = [
+    Names { holder: "m", ending: "" },
+    Names { holder: "a", ending: "_q" },
+    Names { holder: "b", ending: "_q_q" },
+    Names { holder: "c", ending: "_q_q_q" },
 ];
 
 /// A clock in which fields and what was decided are held. `half` is followed by the name of the fields' struct.

@@ -118,7 +118,7 @@ fn make(loaded: &Loaded, program: &Program, gress: Gress, timing: Timing) -> Res
         latency += made.clocks;
         for unit in &made.units {
             let name = format!("{}_{}", gress.name(), unit.name);
-            let text = units::module(&plan, unit, &name, &where_is(unit.pos))?;
+            let text = units::module(&plan, unit, timing.register_clocks(), &name, &where_is(unit.pos))?;
             modules.push(SourceFile { name, text });
         }
         modules.push(SourceFile { name: format!("{}_stage_{n}", gress.name()), text: made.text });

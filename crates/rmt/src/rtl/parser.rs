@@ -7,6 +7,7 @@ use super::plan::Plan;
 use super::stage::Shared;
 use super::sums;
 use super::text::{Text, fit, logic, number};
+use super::timing::Timing;
 use crate::diag::Res;
 use crate::ir::{Dst, Expr, FieldId, Gress, ParseOp, Program, Target};
 use std::collections::BTreeSet;
@@ -161,26 +162,33 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The last bit that a lookahead of this state sees.
-    fn lookahead_end(&self, entry: Entry) -> u32 {
-        let mut last = 0;
+    /// Behind the last bit of each lookahead of this state.
+    fn lookaheads(&self, entry: Entry) -> Vec<u32> {
+        let mut ends = Vec::new();
         let mut add = |e: &Expr, cursor: u32| {
             e.walk(&mut |e| {
                 if let crate::ir::ExprKind::Lookahead(offset) = e.kind {
-                    last = last.max(cursor + offset + e.ty.width());
+                    ends.push(cursor + offset + e.ty.width());
                 }
             });
         };
         let mut cursor = entry.cursor;
         for op in self.ops(entry) {
-            if let ParseOp::Assign(_, e) = op {
-                add(e, cursor);
+            match op {
+                ParseOp::Assign(_, e) => add(e, cursor),
+                ParseOp::Checksum(_, values, _) => values.iter().for_each(|e| add(e, cursor)),
+                _ => {}
             }
             cursor += self.length(op);
         }
         let state = &self.plan.program.half(self.plan.gress).states[entry.state];
         state.on.iter().for_each(|e| add(e, cursor));
-        last.next_multiple_of(8)
+        ends
+    }
+
+    /// The last bit that a lookahead of this state sees.
+    fn lookahead_end(&self, entry: Entry) -> u32 {
+        self.lookaheads(entry).into_iter().max().unwrap_or(0).next_multiple_of(8)
     }
 
     /// Fields that the parser itself reads, too.
@@ -239,16 +247,17 @@ impl Parser<'_, '_> {
         text.ports(&[
             "input  logic clk".into(),
             "input  logic rst".into(),
-            "input  logic in_valid".into(),
-            "input  logic [15:0] in_len".into(),
-            format!("input  logic [{}:0] in_data", in_bytes * 8 - 1),
-            "input  logic [8:0] in_port".into(),
-            "input  logic [6:0] in_queue".into(),
-            "input  logic [47:0] in_time".into(),
-            format!("input  {half}_pkg::control_t in_ctl"),
+            "input  logic packet_valid".into(),
+            "input  logic [15:0] packet_len".into(),
+            format!("input  logic [{}:0] packet_data", in_bytes * 8 - 1),
+            "input  logic [8:0] packet_port".into(),
+            "input  logic [6:0] packet_queue".into(),
+            "input  logic [47:0] packet_time".into(),
+            format!("input  {half}_pkg::control_t packet_ctl"),
             format!("output {half}_pkg::s0_t out"),
             format!("output {half}_pkg::control_t out_ctl"),
         ]);
+        self.taken(text, shared, in_bytes);
         let mut all: Vec<String> = self.front.parts.iter().map(|p| p.0.clone()).collect();
         all.push("in_data".into());
         text.line("// The packet behind its intrinsic metadata, the first bit leftmost.");
@@ -282,6 +291,40 @@ impl Parser<'_, '_> {
         names.iter().enumerate().for_each(|(i, n)| text.line(format!("{n} = {};", first(i))));
     }
 
+    /// The packet as the states see it, and which lengths it has at least. Where timing is split, a clock later.
+    fn taken(&self, text: &mut Text, shared: &Shared, in_bytes: u32) {
+        let lengths = self.lengths();
+        text.line("logic in_valid;");
+        for (name, width) in [("len", 16), ("data", in_bytes * 8), ("port", 9), ("queue", 7), ("time", 48)] {
+            text.line(format!("{} in_{name};", logic(width)));
+        }
+        text.line(format!("{}_pkg::control_t in_ctl;", shared.half));
+        lengths.iter().for_each(|bytes| text.line(format!("logic {};", has(*bytes))));
+        let (begin, end, sign) = match shared.timing {
+            Timing::Merged => ("always_comb begin", "", "="),
+            Timing::Split => ("always_ff @(posedge clk) begin", " && !rst", "<="),
+        };
+        text.line(begin);
+        for name in ["len", "data", "port", "queue", "time", "ctl"] {
+            text.line(format!("in_{name} {sign} packet_{name};"));
+        }
+        text.line(format!("in_valid {sign} packet_valid{end};"));
+        for bytes in lengths {
+            text.line(format!("{} {sign} packet_len >= 16'd{bytes};", has(bytes)));
+        }
+        if shared.timing == Timing::Split {
+            text.line("if (rst) in_ctl.valid <= 1'b0;");
+        }
+        text.line("end");
+    }
+
+    /// Lengths of packets that states ask for, in bytes.
+    fn lengths(&self) -> BTreeSet<u32> {
+        let ends = self.entries.iter().map(|entry| self.end(*entry) / 8 * 8);
+        let ends = ends.chain(self.entries.iter().flat_map(|entry| self.lookaheads(*entry)));
+        ends.map(|end| end.saturating_sub(self.front.bits()).div_ceil(8)).filter(|bytes| *bytes > 0).collect()
+    }
+
     /// What is summed, with its number.
     fn summed(&self) -> impl Iterator<Item = (usize, &Packed)> {
         self.late.iter().enumerate().filter_map(|(i, late)| match late {
@@ -304,7 +347,7 @@ impl Parser<'_, '_> {
         let end = self.end(entry);
         let bytes = end.saturating_sub(self.front.bits()) / 8;
         text.line(format!("// {} ({}), at byte {}", state.name, (shared.place)(state.pos), entry.cursor / 8));
-        let enough = if bytes > 0 { format!(" && in_len >= 16'd{bytes}") } else { String::new() };
+        let enough = if bytes > 0 { format!(" && {}", has(bytes)) } else { String::new() };
         text.line(format!("if ({}{enough}) begin", self.at(entry)));
         let mut cursor = entry.cursor;
         for op in &state.ops {
@@ -424,7 +467,8 @@ impl Parser<'_, '_> {
         unused.extend(self.live.iter().map(|f| self.plan.field(*f).to_string()));
         text.line(format!("wire unused_bits = &{{1'b0, {}}};", unused.join(", ")));
         text.line("endmodule");
-        1 + if waits > 0 { waits + 1 } else { 0 }
+        let taken = u32::from(shared.timing == Timing::Split);
+        1 + taken + if waits > 0 { waits + 1 } else { 0 }
     }
 
     /// Holds what was parsed while its sums are made. Their words go to them a clock later, too.
@@ -485,6 +529,11 @@ impl Parser<'_, '_> {
     }
 }
 
+/// Whether a packet is at least so long.
+fn has(bytes: u32) -> String {
+    format!("has_{bytes}")
+}
+
 /// Names while a state reads.
 struct Reading<'r, 'p, 'q> {
     parser: &'r Parser<'p, 'q>,
@@ -500,6 +549,6 @@ impl Operands for Reading<'_, '_, '_> {
         let (front, at) = (self.parser.front.bits(), self.cursor + offset);
         let value = self.parser.bits_at(at, width);
         let bytes = (at + width).saturating_sub(front).div_ceil(8);
-        if bytes == 0 { value } else { format!("(in_len >= 16'd{bytes} ? {value} : {})", number(0, width)) }
+        if bytes == 0 { value } else { format!("({} ? {value} : {})", has(bytes), number(0, width)) }
     }
 }

@@ -80,10 +80,10 @@ pub(super) fn top(plan: &Plan, map: &Map) -> String {
     text.line("assign c = {ctl_valid, ctl_write, ctl_target, ctl_index, ctl_data};");
     (0..=count).for_each(|n| text.line(format!("{half}_pkg::s{n}_t s{n};")));
     text.line(format!("{half}_parser parser ("));
-    let plain = ["clk", "rst", "in_len", "in_data", "in_port", "in_queue", "in_time"];
-    let mut ports: Vec<String> = plain.iter().map(|p| format!(".{p}({p})")).collect();
-    ports.push(".in_valid(in_valid && in_ready)".into());
-    ports.extend([".in_ctl(c)".into(), ".out(s0)".into(), ".out_ctl(c0)".into()]);
+    let mut ports: Vec<String> = ["clk", "rst"].iter().map(|p| format!(".{p}({p})")).collect();
+    ports.extend(["len", "data", "port", "queue", "time"].iter().map(|p| format!(".packet_{p}(in_{p})")));
+    ports.push(".packet_valid(in_valid && in_ready)".into());
+    ports.extend([".packet_ctl(c)".into(), ".out(s0)".into(), ".out_ctl(c0)".into()]);
     text.connect(&ports);
     for n in 0..count {
         text.line(format!("{half}_stage_{n} stage_{n} ("));

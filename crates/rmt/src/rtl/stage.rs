@@ -1,5 +1,6 @@
-//! A stage of the match-action pipeline as a module: up to five clocks. Tables in memories take two, registers one,
-//! decisions and actions one; where timing is split, decisions, the registers' programs and actions take one each.
+//! A stage of the match-action pipeline as a module: up to six clocks. Tables in memories take two, registers one,
+//! decisions and actions one. Where timing is split, a register's memory takes two, and decisions, the registers'
+//! programs and actions take one each.
 use super::expr::{Operands, Packed, assignment, expression, packed, refuse};
 use super::functions;
 use super::hold::{self, HELD, Names};
@@ -110,10 +111,6 @@ pub(super) fn module(plan: &Plan, shared: &Shared, number: usize) -> Res<Made> {
 }
 
 impl<'p> Stage<'_, 'p> {
-    fn registers(&self) -> bool {
-        !self.units.is_empty()
-    }
-
     fn layout(&self, table: usize) -> &Layout {
         self.shared.layouts[table].as_ref().expect("each table of the half has a layout")
     }
@@ -322,6 +319,7 @@ impl<'p> Stage<'_, 'p> {
         let bits: u32 = unit.words(self.plan.program).iter().sum();
         text.line(format!("logic [{}:0] {name}_old;", bits - 1));
         unit.outputs.iter().for_each(|(i, width)| text.line(format!("{} {name}_out_{i};", logic(*width))));
+        let working = HELD[self.reads()].holder;
         let mut ports = vec![
             ".clk(clk)".into(),
             format!(".op({name}_op)"),
@@ -329,10 +327,10 @@ impl<'p> Stage<'_, 'p> {
             format!(".control(m_ctl.valid && m_ctl.target == 8'd{target})"),
             ".control_write(m_ctl.write)".into(),
             ".control_index(m_ctl.index)".into(),
-            format!(".control_word({})", fit("a_ctl.data", self.shared.control_bits, bits)),
+            format!(".control_word({})", fit(&format!("{working}_ctl.data"), self.shared.control_bits, bits)),
             format!(".old({name}_old)"),
         ];
-        let phase = self.phase("a", &none);
+        let phase = self.phase(working, &none);
         ports.extend(unit.fields.iter().map(|f| format!(".{}({})", self.plan.field(*f), phase.field(*f))));
         ports.extend(unit.outputs.keys().map(|i| format!(".out_{i}({name}_out_{i})")));
         text.line(format!("{}_{name} {name} (", self.shared.half));
@@ -407,10 +405,20 @@ impl<'p> Stage<'_, 'p> {
         self.shared.timing == Timing::Split
     }
 
+    /// Clocks in which the units' memories are read.
+    fn reads(&self) -> usize {
+        if self.units.is_empty() { 0 } else { self.shared.timing.register_clocks() }
+    }
+
     /// How often what was decided is held for a clock. It is held while the units' memories are read, until it is acted
     /// upon, and behind the units' programs.
     fn held(&self) -> usize {
-        usize::from(self.split() || self.registers()) + usize::from(self.split() && self.registers())
+        self.reads() + usize::from(self.split())
+    }
+
+    /// The ending of what the units' programs made, where it is acted upon.
+    fn made_ending(&self) -> &'static str {
+        if self.split() { "_q" } else { "" }
     }
 
     /// Of the actions: the struct that holds the fields, and the ending of what was decided.
@@ -435,8 +443,10 @@ impl<'p> Stage<'_, 'p> {
         held.extend(self.new_signals().into_iter().map(|s| (s, 1)));
         held.retain(|(_, bits)| *bits > 0);
         for clock in 1..=self.held() {
-            if clock == 2 {
+            if clock > 1 {
                 held.iter_mut().for_each(|(name, _)| name.push_str(HELD[1].ending));
+            }
+            if clock > self.reads() {
                 held.extend(self.made());
             }
             let kind = format!("{}_pkg::s{}_t", self.shared.half, self.number);
@@ -465,7 +475,7 @@ impl<'p> Stage<'_, 'p> {
     fn act(&self, text: &mut Text) -> Res<()> {
         let (half, n) = (self.shared.half, self.number);
         let plan = self.plan;
-        let Names { holder, ending: late, made } = self.acting();
+        let (Names { holder, ending: late }, made) = (self.acting(), self.made_ending());
         let written: BTreeSet<FieldId> = self.written();
         text.line("");
         written.iter().for_each(|f| text.line(format!("{} {};", logic(plan.width(*f)), plan.field(*f))));
@@ -563,7 +573,7 @@ impl<'p> Stage<'_, 'p> {
                 let Some(unit) = self.units.iter().find(|u| u.holds == Holds::Register(register)) else {
                     return refuse(stmt.pos, "a register that stands in another stage");
                 };
-                let made = self.acting().made;
+                let made = self.made_ending();
                 let value = |i: usize| {
                     let text = format!("{}_out_{i}{made}", unit.name);
                     unit.outputs.get(&i).map(|width| Packed { text, width: *width })

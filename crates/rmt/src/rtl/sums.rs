@@ -53,3 +53,12 @@ pub(super) fn plus(text: &mut Text) {
     text.line("plus = once[16] ? a + b + 16'd1 : once[15:0];");
     text.line("endfunction");
 }
+
+/// The sum of these as a tree of pairs: its depth is the logarithm of their number.
+pub(super) fn tree(mut terms: Vec<String>) -> Option<String> {
+    while terms.len() > 1 {
+        let pair = |pair: &[String]| if pair.len() == 1 { pair[0].clone() } else { format!("({})", pair.join(" + ")) };
+        terms = terms.chunks(2).map(pair).collect();
+    }
+    terms.pop()
+}

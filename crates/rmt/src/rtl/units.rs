@@ -176,8 +176,8 @@ impl Operands for Alu<'_, '_> {
     }
 }
 
-/// The module of a unit, as `module`.
-pub(super) fn module(plan: &Plan, unit: &Unit, module: &str, place: &str) -> Res<String> {
+/// The module of a unit, as `module`, whose entries are read in so many clocks.
+pub(super) fn module(plan: &Plan, unit: &Unit, clocks: usize, module: &str, place: &str) -> Res<String> {
     let program = plan.program;
     let (size, widths) = (unit.size(program), unit.words(program));
     let total: u32 = widths.iter().sum();
@@ -189,16 +189,20 @@ pub(super) fn module(plan: &Plan, unit: &Unit, module: &str, place: &str) -> Res
     text.ports(&ports(plan, unit, total));
     functions_of(&mut text, program, unit);
     let address = bits_for(size as usize);
-    let op = unit.op_bits();
-    text.line(format!("logic {}op_q;", if op > 1 { format!("[{}:0] ", op - 1) } else { String::new() }));
-    text.line("logic in_range, control_q;");
-    text.line("logic [31:0] at;");
     let index = super::text::fit("index", unit.index_bits, 32);
-    text.line(format!("assign at = control ? control_index : {index};"));
+    // As late as the entry is.
+    let (late, signals): (Vec<_>, [Vec<String>; 2]) = (
+        (0..=clocks).map(|clock| "_q".repeat(clock)).collect(),
+        ["op", "control_write"].map(|name| (1..=clocks).map(|clock| name.to_owned() + &"_q".repeat(clock)).collect()),
+    );
+    text.line(format!("{} {};", logic(unit.op_bits()), signals[0].join(", ")));
+    text.line(format!("logic {};", signals[1].join(", ")));
     text.line("always_ff @(posedge clk) begin");
-    text.line("op_q <= op;");
-    text.line(format!("in_range <= at < 32'd{size};"));
-    text.line("control_q <= control && control_write;");
+    for (from, to) in late.iter().zip(&late[1..]) {
+        text.line(format!("op{to} <= op{from};"));
+        let write = if from.is_empty() { "control && control_write".into() } else { format!("control_write{from}") };
+        text.line(format!("control_write{to} <= {write};"));
+    }
     text.line("end");
     text.line(format!("logic [{}:0] stored, changed;", total - 1));
     let initial: Vec<String> = match unit.holds {
@@ -208,18 +212,18 @@ pub(super) fn module(plan: &Plan, unit: &Unit, module: &str, place: &str) -> Res
         Holds::Counter(_) => vec!["64'd0".into()],
     };
     text.line(format!(
-        "rtl_register #(.WIDTH({total}), .SIZE({size}), .ADDR({address}), .INITIAL({{{}}})) memory (",
+        "rtl_register #(.WIDTH({total}), .SIZE({size}), .ADDR({address}), .CLOCKS({clocks}), .INITIAL({{{}}})) memory (",
         initial.join(", ")
     ));
-    let at = if address < 32 { format!("{address}'(at)") } else { "at".into() };
+    let late = &late[clocks];
     text.connect(&[
         ".clk(clk)".into(),
-        format!(".index({at})"),
+        format!(".index(control ? control_index : {index})"),
         ".stored(stored)".into(),
-        ".write(in_range && (control_q || op_q != '0))".into(),
+        format!(".write(control_write{late} || op{late} != '0)"),
         ".changed(changed)".into(),
     ]);
-    programs(&mut text, plan, unit, &names)?;
+    programs(&mut text, plan, unit, &names, late)?;
     text.line("endmodule");
     Ok(text.text())
 }
@@ -232,7 +236,7 @@ fn ports(plan: &Plan, unit: &Unit, total: u32) -> Vec<String> {
         "input  logic control".into(),
         "input  logic control_write".into(),
         "input  logic [31:0] control_index".into(),
-        // A clock later.
+        // With the entry.
         format!("input  {} control_word", logic(total)),
         format!("output {} old", logic(total)),
     ];
@@ -278,7 +282,8 @@ fn maths(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
     }
 }
 
-fn programs(text: &mut Text, plan: &Plan, unit: &Unit, names: &[String]) -> Res<()> {
+/// `late` ends the names of what comes with the entry.
+fn programs(text: &mut Text, plan: &Plan, unit: &Unit, names: &[String], late: &str) -> Res<()> {
     let program = plan.program;
     let widths = unit.words(program);
     for (name, width) in names.iter().zip(&widths) {
@@ -287,11 +292,11 @@ fn programs(text: &mut Text, plan: &Plan, unit: &Unit, names: &[String]) -> Res<
     text.line("always_comb begin");
     let mut at = 0;
     for (name, width) in names.iter().zip(&widths) {
-        text.line(format!("{name} = in_range ? stored[{}:{at}] : '0;", at + width - 1));
+        text.line(format!("{name} = stored[{}:{at}];", at + width - 1));
         at += width;
     }
     unit.outputs.keys().for_each(|i| text.line(format!("out_{i} = '0;")));
-    text.line("case (op_q)");
+    text.line(format!("case (op{late})"));
     let op = unit.op_bits();
     match unit.holds {
         Holds::Counter(_) => text.line(format!("{op}'d1: mem_value = mem_value + 64'd1;")),
@@ -309,8 +314,8 @@ fn programs(text: &mut Text, plan: &Plan, unit: &Unit, names: &[String]) -> Res<
     text.line("endcase");
     text.line("end");
     let joined = names.iter().rev().cloned().collect::<Vec<_>>().join(", ");
-    text.line(format!("assign changed = control_q ? control_word : {{{joined}}};"));
-    text.line("assign old = in_range ? stored : '0;");
+    text.line(format!("assign changed = control_write{late} ? control_word : {{{joined}}};"));
+    text.line("assign old = stored;");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! and copies meet egress, and which are lost; the interpreter follows.
 use crate::support::*;
 use crate::verilated::{Model, Module};
+use rmt::Loaded;
 use rmt::interp::{EntryKey, Machine, Queued, Session};
 use rmt::ir::Gress;
 use rmt::rtl::{Around, Control, Operation, Timing, generate};
@@ -14,13 +15,30 @@ const QUEUES: usize = 4;
 const DEPTH: usize = 4;
 /// Bytes of a slot.
 const LONGEST: usize = 1024;
-/// Entries of the register.
+/// Entries of each register that are compared.
 const ENTRIES: u32 = 64;
 
-/// A command: to read egress' register, or a part of a change of a route; the last part makes it.
+/// An entry of a table of one half.
+struct Entry {
+    half: usize,
+    table: String,
+    key: Vec<EntryKey>,
+    action: String,
+    args: Vec<u128>,
+}
+
+/// A command to a half: to read an entry of a register, or a part of a change of a table; the last part makes it.
 enum Command {
-    Read,
-    Change(usize, u16, Option<u128>),
+    Read(usize),
+    Part(usize),
+    Change(Entry),
+}
+
+/// Bits of an entry of a register: the first 32, or those behind so many.
+struct Read {
+    register: String,
+    index: u32,
+    shift: u32,
 }
 
 /// A simulation of `top`, and what the interpreter makes of the same.
@@ -30,20 +48,31 @@ struct Rig {
     script: String,
     packets: VecDeque<(u16, Vec<u8>)>,
     commands: VecDeque<Command>,
+    reads: VecDeque<Read>,
     /// Packets that are longer than a slot.
     too_long: usize,
 }
 
 impl Rig {
     fn new(around: &mut Option<Around>) -> Rig {
-        let loaded = load(&folder("tests/p4/around.p4"));
+        Rig::of(&load(&folder("tests/p4/around.p4")), around)
+    }
+
+    fn of(loaded: &Loaded, around: &mut Option<Around>) -> Rig {
         let mut machine = Machine::new(loaded.program.clone());
         machine.set_session(1, Session { port: 7, truncate: 0 });
-        let halves = [Gress::Ingress, Gress::Egress].map(|gress| generate(&loaded, gress, Timing::Split).unwrap());
+        let halves = [Gress::Ingress, Gress::Egress].map(|gress| generate(loaded, gress, Timing::Split).unwrap());
         let controls = [0, 1].map(|half| Control::new(loaded.program.clone(), halves[half].map.clone()));
         *around = Some(Around::new(&halves));
-        let script = "L 2c 10207\n".to_string();
-        Rig { machine, controls, script, packets: VecDeque::new(), commands: VecDeque::new(), too_long: 0 }
+        Rig {
+            machine,
+            controls,
+            script: "L 2c 10207\n".into(),
+            packets: VecDeque::new(),
+            commands: VecDeque::new(),
+            reads: VecDeque::new(),
+            too_long: 0,
+        }
     }
 
     /// A command through AXI4-Lite.
@@ -59,13 +88,23 @@ impl Rig {
 
     /// Packets of a flow go to this port from now on, or nowhere.
     fn route(&mut self, flow: u16, port: Option<u128>) {
-        let key = [EntryKey::Exact(u128::from(flow))];
         let (action, args) = port.map_or(("lose", Vec::new()), |port| ("to", vec![port]));
-        let operations = self.controls[0].table_add("ports", &key, 0, action, &args).unwrap();
-        let last = operations.len() - 1;
-        for (at, operation) in operations.iter().enumerate() {
-            self.operate(0, operation);
-            self.commands.push_back(Command::Change(usize::from(at == last), flow, port));
+        self.add("ports", &[EntryKey::Exact(u128::from(flow))], action, &args);
+    }
+
+    /// A table has an entry from now on.
+    fn add(&mut self, table: &str, key: &[EntryKey], action: &str, args: &[u128]) {
+        for half in 0..2 {
+            let operations = self.controls[half].table_add(table, key, 0, action, args).unwrap();
+            for (at, operation) in operations.iter().enumerate() {
+                self.operate(half, operation);
+                self.commands.push_back(if at + 1 < operations.len() {
+                    Command::Part(half)
+                } else {
+                    let (table, action) = (table.into(), action.into());
+                    Command::Change(Entry { half, table, key: key.to_vec(), action, args: args.to_vec() })
+                });
+            }
         }
     }
 
@@ -80,14 +119,22 @@ impl Rig {
         }
     }
 
-    /// Reads the whole register through AXI4-Lite.
+    /// Reads the first entries of all registers through AXI4-Lite.
     fn read_all(&mut self) {
-        let target = self.controls[1].register_target(0).unwrap();
-        for index in 0..ENTRIES {
-            let read = self.controls[1].read(target, index);
-            self.operate(1, &read);
-            self.script.push_str("G 200\n");
-            self.commands.push_back(Command::Read);
+        for (number, info) in self.machine.program().registers.clone().iter().enumerate() {
+            for half in 0..2 {
+                let Some(target) = self.controls[half].register_target(number) else { continue };
+                let bits: u32 = info.words.iter().map(|ty| ty.width()).sum();
+                for index in 0..ENTRIES.min(info.size) {
+                    let read = self.controls[half].read(target, index);
+                    self.operate(half, &read);
+                    self.commands.push_back(Command::Read(half));
+                    for shift in (0..bits).step_by(32) {
+                        writeln!(self.script, "G {:x}", 0x200 + shift / 8).unwrap();
+                        self.reads.push_back(Read { register: info.name.clone(), index, shift });
+                    }
+                }
+            }
         }
     }
 
@@ -104,13 +151,13 @@ impl Rig {
                 "c" => self.command(number(1)),
                 "o" => follow.out(number(1) as u16, words[2], number(3)),
                 "b" if words[1] == "0" => Ok(()),
-                "g" => follow.read(&self, &words),
+                "g" => self.read(&words),
                 "w" => Ok(()),
                 _ => Err("an error".to_string()),
             }
             .map_err(|what| format!("line {at}, {line}: {what}"))?;
         }
-        let left = [self.packets.len(), self.commands.len(), follow.sent.len(), follow.passed.len()];
+        let left = [self.packets.len(), self.commands.len() + self.reads.len(), follow.sent.len(), follow.passed.len()];
         let waits = [follow.behind.len(), follow.copies.len(), follow.queues.iter().map(VecDeque::len).sum()];
         if left != [0; 4] || waits != [0; 3] {
             return Err(format!("not all came out: {left:?} {waits:?}"));
@@ -120,17 +167,32 @@ impl Rig {
 
     /// A command reaches a half: what enters that half from now on meets the change.
     fn command(&mut self, halves: usize) -> Result<(), String> {
-        let expected = match self.commands.pop_front().ok_or("no command was given")? {
-            Command::Change(0, ..) => 1,
-            Command::Change(_, flow, port) => {
-                let (action, args) = port.map_or(("lose", Vec::new()), |port| ("to", vec![port]));
-                let key = [EntryKey::Exact(u128::from(flow))];
-                self.machine.table_add("ports", &key, 0, action, &args).map_err(|e| e.to_string())?;
-                1
+        let half = match self.commands.pop_front().ok_or("no command was given")? {
+            Command::Read(half) | Command::Part(half) => half,
+            Command::Change(Entry { half, table, key, action, args }) => {
+                self.machine.table_add(&table, &key, 0, &action, &args).map_err(|e| e.to_string())?;
+                half
             }
-            Command::Read => 2,
         };
-        if halves == expected { Ok(()) } else { Err(format!("another half than {expected}")) }
+        if halves == 1 << half { Ok(()) } else { Err(format!("another half than {half}")) }
+    }
+
+    fn read(&mut self, words: &[&str]) -> Result<(), String> {
+        let Read { register, index, shift } = self.reads.pop_front().ok_or("nothing is to be read")?;
+        let entry = self.machine.register_read(&register, index).map_err(|e| e.to_string())?;
+        let info = self.machine.program().registers.iter().find(|info| info.name == register).unwrap();
+        let mut at = 0;
+        let joined: u128 = entry.iter().zip(&info.words).fold(0, |joined, (word, ty)| {
+            at += ty.width();
+            joined | word << (at - ty.width())
+        });
+        let expected = joined >> shift & 0xffff_ffff;
+        let seen = u128::from_str_radix(words[2], 16).unwrap();
+        if words[1] == "0" && seen == expected {
+            Ok(())
+        } else {
+            Err(format!("entry {index} of {register} from bit {shift} on is {expected:x}"))
+        }
     }
 }
 
@@ -158,7 +220,6 @@ struct Follow {
     passed: VecDeque<(u16, Vec<u8>)>,
     came: usize,
     latest: usize,
-    reads: u32,
     tally: Tally,
 }
 
@@ -224,21 +285,6 @@ impl Follow {
         self.tally.sent += 1;
         Ok(())
     }
-
-    fn read(&mut self, rig: &Rig, words: &[&str]) -> Result<(), String> {
-        let expected = rig.machine.register_read(&name(rig), self.reads).map_err(|e| e.to_string())?[0];
-        self.reads += 1;
-        let seen = u128::from_str_radix(words[2], 16).unwrap();
-        if words[1] == "0" && seen == expected {
-            Ok(())
-        } else {
-            Err(format!("entry {} is {expected:x}", self.reads - 1))
-        }
-    }
-}
-
-fn name(rig: &Rig) -> String {
-    rig.machine.program().registers[0].name.clone()
 }
 
 /// Random packets and routes, by phases with other stalls.
@@ -301,6 +347,45 @@ fn agrees(name: &str, phases: u64, plant: Option<(&str, &str)>) -> Result<(), St
     println!("{} packets left, {too_long} were too long", tally.left.len());
     let all = [tally.lost, tally.lost_copies, tally.copies, tally.bypassed, tally.overtook, tally.sent, too_long];
     assert!(all.iter().all(|count| *count as u64 > phases / 20), "each thing happens");
+    Ok(())
+}
+
+/// Laminar in `top`: recorded segments, descriptors and ticks, with stalls; entries of all its tables change under
+/// traffic. Pseudo segments are copies, which its traffic manager may drop.
+pub(crate) fn laminar(count: usize) -> Result<(), String> {
+    let mut defines = laminar_defines(&[]);
+    defines[0].1 = "256".into();
+    let loaded = rmt::load(&folder(LAMINAR), &defines).unwrap_or_else(|list| panic!("{}", list[0]));
+    let mut around = None;
+    let mut rig = Rig::of(&loaded, &mut around);
+    let mut entries = Vec::new();
+    laminar_entries(&[], &mut |table, keys, action, args| {
+        entries.push((table.to_string(), keys.to_vec(), action.to_string(), args.to_vec()));
+    });
+    let mut random = Random(count as u64);
+    entries.iter().for_each(|(table, keys, action, args)| rig.add(table, keys, action, args));
+    for (at, (port, frame)) in laminar_segments(&mut random, &[], count).into_iter().enumerate() {
+        if at % 50 == 0 {
+            let stall = |random: &mut Random| [0, 0, 60, 200, 250][random.below(5) as usize];
+            let [a, b] = [stall(&mut random), stall(&mut random)];
+            writeln!(rig.script, "S {a:x} {b:x}").unwrap();
+        }
+        rig.packet(port, frame);
+        if random.below(10) == 0 {
+            writeln!(rig.script, "K {:x}", random.below(200)).unwrap();
+            let (table, keys, action, args) = &entries[random.below(entries.len() as u64) as usize];
+            let changed: Vec<u128> = args.iter().map(|arg| arg ^ u128::from(random.below(30) == 0)).collect();
+            rig.add(table, keys, action, &changed);
+        }
+    }
+    rig.script.push_str("S 0 0\nW\n");
+    rig.read_all();
+    let sizes = [("SLOT", 6), ("BEAT", 5), ("QUEUES", QUEUES), ("DEPTH", 2), ("FLIGHT", 3)];
+    let model = build("laminar-top", &around.unwrap(), &sizes, count * 2)?;
+    let lines = model.run(&rig.script)?;
+    let tally = rig.follow(&lines)?;
+    println!("laminar in top: {tally:?}", tally = Tally { left: Vec::new(), ..tally });
+    assert!([tally.sent, tally.copies, tally.lost].iter().all(|n| *n > count / 100), "each thing happens");
     Ok(())
 }
 

@@ -218,22 +218,30 @@ fn plant(pair: &mut Pair, gress: Gress, from: &str, to: &str) {
     assert!(found, "{from} stands somewhere");
 }
 
+/// Packets of so many flows in turn meet registers from which a way of forwarding was taken.
+fn without_forwarding(timing: Timing, flows: u8, [from, to]: [&str; 2]) {
+    let loaded = load(&folder("tests/p4/accept/two_updates.p4"));
+    let mut pair = Pair::new(&loaded, &[Gress::Egress], timing).unwrap();
+    plant(&mut pair, Gress::Egress, from, to);
+    let mut random = Random(9);
+    for packet in 0..500 {
+        let mut data = bytes(&mut random, 60);
+        data.resize(60, 0);
+        data[2..4].copy_from_slice(&[0, (packet % u32::from(flows)) as u8]);
+        pair.egress(&Queued { port: 1, queue: 2, bypass: false, data });
+    }
+    let what = pair.run("forwarding").expect_err("the bug is found");
+    assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+}
+
 #[test]
 fn a_register_without_forwarding_is_found() {
     if verilator() {
-        let loaded = load(&folder("tests/p4/accept/two_updates.p4"));
-        let mut pair = Pair::new(&loaded, &[Gress::Egress], Timing::Split).unwrap();
-        plant(&mut pair, Gress::Egress, "forward ? last : read", "(forward && 1'b0) ? last : read");
-        let mut random = Random(9);
-        for _ in 0..500 {
-            let mut data = bytes(&mut random, 60);
-            // All of one flow.
-            data.resize(60, 0);
-            data[2..4].copy_from_slice(&[0, 0]);
-            pair.egress(&Queued { port: 1, queue: 2, bypass: false, data });
-        }
-        let what = pair.run("forwarding").expect_err("the bug is found");
-        assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+        let last = ["forward ? last : read", "(forward && 1'b0) ? last : read"];
+        without_forwarding(Timing::Merged, 1, last);
+        // The entry of the packet two in front, and of the one in front.
+        without_forwarding(Timing::Split, 2, last);
+        without_forwarding(Timing::Split, 1, ["index_w == index_q ? changed", "index_w != index_w ? changed"]);
     }
 }
 
@@ -277,6 +285,13 @@ fn both_halves_and_what_stands_around_them_agree() {
 }
 
 #[test]
+fn laminar_agrees_with_all_around_it() {
+    if verilator() {
+        around::laminar(1500).unwrap_or_else(|what| panic!("{what}"));
+    }
+}
+
+#[test]
 fn a_packet_leaves_each_clock() {
     if verilator() {
         around::a_packet_each_clock().unwrap_or_else(|what| panic!("{what}"));
@@ -288,6 +303,7 @@ fn a_packet_leaves_each_clock() {
 fn both_halves_and_what_stands_around_them_agree_at_length() {
     assert!(verilator(), "Verilator is needed");
     around::long();
+    around::laminar(50_000).unwrap_or_else(|what| panic!("{what}"));
 }
 
 /// What is outside the subset is named, with its place.
