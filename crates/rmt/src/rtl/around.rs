@@ -10,6 +10,7 @@ use std::path::Path;
 const MODULES: &[(&str, &str)] = &[
     ("rtl_fifo", include_str!("lib/rtl_fifo.sv")),
     ("rtl_traffic_manager", include_str!("lib/rtl_traffic_manager.sv")),
+    ("rtl_packet_generator", include_str!("lib/rtl_packet_generator.sv")),
     ("rtl_packet_in", include_str!("lib/rtl_packet_in.sv")),
     ("rtl_packet_out", include_str!("lib/rtl_packet_out.sv")),
     ("rtl_results", include_str!("lib/rtl_results.sv")),
@@ -28,6 +29,8 @@ const ADDRESSES: &[(&str, u32, &str)] = &[
     ("INDEX", 0x024, "which entry; 0xffffffff is a table's default"),
     ("COMMAND", 0x028, "1 writes the entry, 2 reads it; answered when done"),
     ("SESSION", 0x02c, "a mirror session: its number in bits 19:16, 0x200, its port in bits 8:0"),
+    ("GENERATOR_PERIOD", 0x030, "clocks from batch to batch of the packet generator; 0 stops it"),
+    ("GENERATOR_BATCH", 0x034, "packets of a batch in bits 15:0, the port at which they come in bits 24:16"),
     ("DATA", 0x100, "what is written, the lowest word first"),
     ("RESULT", 0x200, "what was read, the lowest word first"),
 ];

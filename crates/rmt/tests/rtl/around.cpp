@@ -6,6 +6,8 @@
 //   K <clocks>                 goes on for so long
 //   W                          until all packets have come in and nothing has moved for long
 // Numbers are hexadecimal. What happens is written in its order:
+//   i                          the last beat of a packet that was to be sent is taken
+//   t <batch> <number>         a packet of the generator is taken
 //   n                          a packet enters ingress
 //   q <again> <queue> <full> <leaves>   something comes to a queue: whether a copy of egress, whether it was full, and
 //                                       whether something leaves it in the same clock
@@ -69,8 +71,12 @@ static void tick() {
     if (top->queued)
         std::printf("q %x %x %x %x\n", static_cast<unsigned>(top->queued_again), static_cast<unsigned>(top->queued_in),
                     static_cast<unsigned>(top->queue_full), top->dequeued && top->dequeued_from == top->queued_in);
-    if (top->enters) std::printf("n\n");
     bool in = top->s_axis_tvalid && top->s_axis_tready, out = top->m_axis_tvalid && top->m_axis_tready;
+    if (in && top->s_axis_tlast) std::printf("i\n");
+    if (top->generated)
+        std::printf("t %x %x\n", static_cast<unsigned>(top->generated_batch),
+                    static_cast<unsigned>(top->generated_number));
+    if (top->enters) std::printf("n\n");
     if (out) take_beat();
     if (in || out || top->dequeued || top->enters) moved = clocks;
     bool last = top->s_axis_tlast;

@@ -15,6 +15,9 @@ const QUEUES: usize = 4;
 const DEPTH: usize = 4;
 /// Bytes of a slot.
 const LONGEST: usize = 1024;
+/// Packets of a batch of the generator, and their port.
+const BATCH: usize = 9;
+const GENERATOR: u16 = 6;
 /// Entries of each register that are compared.
 const ENTRIES: u32 = 64;
 
@@ -46,7 +49,9 @@ struct Rig {
     machine: Machine,
     controls: [Control; 2],
     script: String,
+    /// That are to be sent, and that were taken and are to enter ingress.
     packets: VecDeque<(u16, Vec<u8>)>,
+    taken: VecDeque<(u16, Vec<u8>)>,
     commands: VecDeque<Command>,
     reads: VecDeque<Read>,
     /// Packets that are longer than a slot.
@@ -69,6 +74,7 @@ impl Rig {
             controls,
             script: "L 2c 10207\n".into(),
             packets: VecDeque::new(),
+            taken: VecDeque::new(),
             commands: VecDeque::new(),
             reads: VecDeque::new(),
             too_long: 0,
@@ -111,12 +117,25 @@ impl Rig {
     fn packet(&mut self, port: u16, bytes: Vec<u8>) {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.script, "P {port:x} {}", if hex.is_empty() { "-" } else { &hex }).unwrap();
-        // Those without bytes leave no trace, and those that are too long do not enter.
+        self.packets.push_back((port, bytes));
+    }
+
+    /// A packet was taken whole. Those without bytes leave no trace, and those that are too long do not enter.
+    fn is_taken(&mut self) -> Result<(), String> {
+        let (port, bytes) = self.packets.pop_front().ok_or("no packet is left")?;
         if bytes.len() > LONGEST {
             self.too_long += 1;
         } else if !bytes.is_empty() {
-            self.packets.push_back((port, bytes));
+            self.taken.push_back((port, bytes));
         }
+        Ok(())
+    }
+
+    /// The generator has made a packet: `pktgen_timer_header_t`.
+    fn is_generated(&mut self, batch: usize, number: usize) -> Result<(), String> {
+        let [batch, number] = [batch, number].map(|value| (value as u16).to_be_bytes());
+        self.taken.push_back((GENERATOR, [[0; 2], batch, number].concat()));
+        Ok(())
     }
 
     /// Reads the first entries of all registers through AXI4-Lite.
@@ -145,6 +164,8 @@ impl Rig {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |i: usize| usize::from_str_radix(words[i], 16).unwrap();
             match words[0] {
+                "i" => self.is_taken(),
+                "t" => follow.generated(&mut self, number(1), number(2)),
                 "n" => follow.enters(&mut self),
                 "q" => follow.comes(number(1) == 1, number(2), [number(3), number(4)]),
                 "d" => follow.leaves(&mut self, number(1)),
@@ -157,12 +178,17 @@ impl Rig {
             }
             .map_err(|what| format!("line {at}, {line}: {what}"))?;
         }
-        let left = [self.packets.len(), self.commands.len() + self.reads.len(), follow.sent.len(), follow.passed.len()];
+        let left = [
+            self.packets.len() + self.taken.len(),
+            self.commands.len() + self.reads.len(),
+            follow.sent.len(),
+            follow.passed.len(),
+        ];
         let waits = [follow.behind.len(), follow.copies.len(), follow.queues.iter().map(VecDeque::len).sum()];
         if left != [0; 4] || waits != [0; 3] {
             return Err(format!("not all came out: {left:?} {waits:?}"));
         }
-        Ok(follow.tally)
+        Ok(Tally { too_long: self.too_long, ..follow.tally })
     }
 
     /// A command reaches a half: what enters that half from now on meets the change.
@@ -205,6 +231,8 @@ struct Tally {
     bypassed: usize,
     overtook: usize,
     sent: usize,
+    generated: usize,
+    too_long: usize,
     /// In which clock each left.
     left: Vec<usize>,
 }
@@ -224,8 +252,14 @@ struct Follow {
 }
 
 impl Follow {
+    fn generated(&mut self, rig: &mut Rig, batch: usize, number: usize) -> Result<(), String> {
+        let expected = (self.tally.generated / BATCH, self.tally.generated % BATCH);
+        self.tally.generated += 1;
+        if (batch, number) == expected { rig.is_generated(batch, number) } else { Err(format!("not {expected:?}")) }
+    }
+
     fn enters(&mut self, rig: &mut Rig) -> Result<(), String> {
-        let (port, bytes) = rig.packets.pop_front().ok_or("no packet is left")?;
+        let (port, bytes) = rig.taken.pop_front().ok_or("no packet was taken")?;
         let out = rig.machine.ingress(port, &bytes);
         self.behind.extend(out.queued.into_iter().chain(out.mirrored));
         Ok(())
@@ -329,30 +363,35 @@ fn build(name: &str, around: &Around, sizes: &[(&str, usize)], operations: usize
     Model::build(name, &Module { top: "top", files, harness, arguments: &arguments }, operations)
 }
 
-/// Runs so many phases; `plant` may change a line.
-fn agrees(name: &str, phases: u64, plant: Option<(&str, &str)>) -> Result<(), String> {
-    let mut around = None;
-    let mut rig = Rig::new(&mut around);
-    let mut around = around.unwrap();
+/// The design with another line, where one is given.
+fn planted(mut around: Around, plant: Option<(&str, &str)>) -> Around {
     if let Some((from, to)) = plant {
         let file = around.files.iter_mut().find(|file| file.text.contains(from)).expect("the line stands somewhere");
         file.text = file.text.replacen(from, to, 1);
     }
+    around
+}
+
+/// Runs so many phases; `plant` may change a line.
+fn agrees(name: &str, phases: u64, plant: Option<(&str, &str)>) -> Result<(), String> {
+    let mut around = None;
+    let mut rig = Rig::new(&mut around);
+    let around = planted(around.unwrap(), plant);
     script(&mut rig, phases, &mut Random(phases));
     let sizes = [("SLOT", 6), ("BEAT", 4), ("QUEUES", QUEUES), ("DEPTH", 2), ("FLIGHT", 3)];
     let model = build(name, &around, &sizes, phases as usize * 100)?;
     let lines = model.run(&rig.script)?;
-    let too_long = rig.too_long;
     let tally = rig.follow(&lines)?;
-    println!("{} packets left, {too_long} were too long", tally.left.len());
-    let all = [tally.lost, tally.lost_copies, tally.copies, tally.bypassed, tally.overtook, tally.sent, too_long];
+    println!("{} packets left, {} were too long", tally.left.len(), tally.too_long);
+    let all = [tally.lost, tally.lost_copies, tally.copies, tally.bypassed, tally.overtook, tally.sent, tally.too_long];
     assert!(all.iter().all(|count| *count as u64 > phases / 20), "each thing happens");
     Ok(())
 }
 
-/// Laminar in `top`: recorded segments, descriptors and ticks, with stalls; entries of all its tables change under
-/// traffic. Pseudo segments are copies, which its traffic manager may drop.
-pub(crate) fn laminar(count: usize) -> Result<(), String> {
+/// Laminar in `top`: recorded segments and descriptors, and ticks of the packet generator, with stalls; entries of all
+/// its tables change under traffic. Pseudo segments are copies, which its traffic manager may drop.
+/// `plant` may change a line.
+pub(crate) fn laminar(count: usize, plant: Option<(&str, &str)>) -> Result<(), String> {
     let mut defines = laminar_defines(&[]);
     defines[0].1 = "256".into();
     let loaded = rmt::load(&folder(LAMINAR), &defines).unwrap_or_else(|list| panic!("{}", list[0]));
@@ -364,6 +403,7 @@ pub(crate) fn laminar(count: usize) -> Result<(), String> {
     });
     let mut random = Random(count as u64);
     entries.iter().for_each(|(table, keys, action, args)| rig.add(table, keys, action, args));
+    writeln!(rig.script, "L 34 {:x}\nL 30 12c", BATCH | usize::from(GENERATOR) << 16).unwrap();
     for (at, (port, frame)) in laminar_segments(&mut random, &[], count).into_iter().enumerate() {
         if at % 50 == 0 {
             let stall = |random: &mut Random| [0, 0, 60, 200, 250][random.below(5) as usize];
@@ -378,14 +418,17 @@ pub(crate) fn laminar(count: usize) -> Result<(), String> {
             rig.add(table, keys, action, &changed);
         }
     }
-    rig.script.push_str("S 0 0\nW\n");
+    rig.script.push_str("S 0 0\nL 30 0\nW\n");
     rig.read_all();
     let sizes = [("SLOT", 6), ("BEAT", 5), ("QUEUES", QUEUES), ("DEPTH", 2), ("FLIGHT", 3)];
-    let model = build("laminar-top", &around.unwrap(), &sizes, count * 2)?;
+    let model = build("laminar-top", &planted(around.unwrap(), plant), &sizes, count * 2)?;
     let lines = model.run(&rig.script)?;
     let tally = rig.follow(&lines)?;
     println!("laminar in top: {tally:?}", tally = Tally { left: Vec::new(), ..tally });
-    assert!([tally.sent, tally.copies, tally.lost].iter().all(|n| *n > count / 100), "each thing happens");
+    assert!(
+        [tally.sent, tally.copies, tally.lost, tally.generated].iter().all(|n| *n > count / 100),
+        "each thing happens"
+    );
     Ok(())
 }
 
@@ -446,7 +489,15 @@ pub(crate) fn long() {
         ),
     ] {
         let found = agrees("planted", 40, Some((from, to))).expect_err(what);
-        println!("{what}: {}", found.lines().next().unwrap_or_default());
-        assert!(!found.contains("%Error"), "by a difference, not by the compiler: {found}");
+        is_a_difference(what, &found);
     }
+    let what = "a generated packet within another one";
+    let plant = ("in_tvalid ? out_tready && in_tlast :", "in_tvalid ? out_tready :");
+    is_a_difference(what, &laminar(1500, Some(plant)).expect_err(what));
+}
+
+/// A planted bug is found by a difference, not by the compiler.
+fn is_a_difference(what: &str, found: &str) {
+    println!("{what}: {}", found.lines().next().unwrap_or_default());
+    assert!(!found.contains("%Error"), "by a difference, not by the compiler: {found}");
 }

@@ -287,7 +287,7 @@ fn both_halves_and_what_stands_around_them_agree() {
 #[test]
 fn laminar_agrees_with_all_around_it() {
     if verilator() {
-        around::laminar(1500).unwrap_or_else(|what| panic!("{what}"));
+        around::laminar(1500, None).unwrap_or_else(|what| panic!("{what}"));
     }
 }
 
@@ -303,7 +303,7 @@ fn a_packet_leaves_each_clock() {
 fn both_halves_and_what_stands_around_them_agree_at_length() {
     assert!(verilator(), "Verilator is needed");
     around::long();
-    around::laminar(50_000).unwrap_or_else(|what| panic!("{what}"));
+    around::laminar(50_000, None).unwrap_or_else(|what| panic!("{what}"));
 }
 
 /// What is outside the subset is named, with its place.

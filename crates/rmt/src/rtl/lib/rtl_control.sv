@@ -31,7 +31,10 @@ module rtl_control #(
   input  logic [BITS-1:0] ctl_result,
   output logic            session_write,
   output logic [3:0]      session,
-  output logic [9:0]      session_port // with a bit in front: there is such a session
+  output logic [9:0]      session_port, // with a bit in front: there is such a session
+  output logic [31:0]     generator_period,
+  output logic [15:0]     generator_count,
+  output logic [8:0]      generator_port
 );
   localparam int WORDS = (BITS + 31) / 32;
   localparam logic [1:0] OKAY = 0, SLVERR = 2;
@@ -64,6 +67,8 @@ module rtl_control #(
         s_axil_bvalid <= 1'b0;
       end else if (at == 10'hb)
         {session_write, session, session_port} <= {1'b1, s_axil_wdata[19:16], s_axil_wdata[9:0]};
+      else if (at == 10'hc) generator_period <= s_axil_wdata;
+      else if (at == 10'hd) {generator_port, generator_count} <= s_axil_wdata[24:0];
       else if (at >= 10'h40 && 32'(at) < 32'h40 + WORDS) data[(32'(at) - 32'h40)*32 +: 32] <= s_axil_wdata;
       else refused <= 1'b1;
     end
@@ -81,7 +86,7 @@ module rtl_control #(
         s_axil_rdata <= result[(32'(s_axil_araddr[11:2]) - 32'h80)*32 +: 32];
       else {s_axil_rresp, s_axil_rdata} <= {SLVERR, 32'd0};
     end
-    if (rst) {waits, s_axil_bvalid, s_axil_rvalid} <= '0;
+    if (rst) {waits, s_axil_bvalid, s_axil_rvalid, generator_period, generator_count, generator_port} <= '0;
   end
   wire unused_bits = &{1'b0, s_axil_awaddr, s_axil_araddr, data};
 endmodule

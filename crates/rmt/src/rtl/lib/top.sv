@@ -39,7 +39,10 @@ module top #(
   input  logic         s_axil_rready,
   output logic [31:0]  s_axil_rdata,
   output logic [1:0]   s_axil_rresp,
-  // The order of things: a packet enters ingress; something comes to a queue, or finds it full; something leaves one.
+  // The order of things: a packet is generated; one enters ingress; something comes to a queue, or finds it full; something leaves one.
+  output logic             generated,      // a packet of the generator goes in, with these numbers
+  output logic [15:0]      generated_batch,
+  output logic [15:0]      generated_number,
   output logic             enters,
   output logic             queued,
   output logic             queued_again,   // a copy that egress made
@@ -106,6 +109,21 @@ module top #(
     if (read) read_data <= memory[read_at];
   end
 
+  // What is generated goes between the packets of the stream.
+  logic g_tvalid, g_tready, g_tlast;
+  logic [511:0] g_tdata;
+  logic [63:0] g_tkeep;
+  logic [8:0] g_tuser, generator_port;
+  logic [15:0] generator_count;
+  logic [31:0] generator_period;
+  rtl_packet_generator packet_generator (
+    .clk(clk), .rst(rst), .period(generator_period), .count(generator_count), .port(generator_port),
+    .in_tvalid(s_axis_tvalid), .in_tready(s_axis_tready), .in_tdata(s_axis_tdata), .in_tkeep(s_axis_tkeep),
+    .in_tlast(s_axis_tlast), .in_tuser(s_axis_tuser), .out_tvalid(g_tvalid), .out_tready(g_tready),
+    .out_tdata(g_tdata), .out_tkeep(g_tkeep), .out_tlast(g_tlast), .out_tuser(g_tuser), .generated(generated),
+    .batch(generated_batch), .number(generated_number)
+  );
+
   logic p_valid, p_ready;
   logic [SLOT-1:0] p_slot;
   logic [15:0] p_len;
@@ -113,7 +131,8 @@ module top #(
   logic [IN_BEATS*512-1:0] p_front;
   logic [31:0] too_long, tail_drops, entered, left;
   rtl_packet_in #(.FRONT(IN_BEATS), .SLOT(SLOT), .BEAT(BEAT)) packet_in (
-    .free_valid(slot_free), .free_ready(slot_taken), .free_slot(slot),
+    .s_axis_tvalid(g_tvalid), .s_axis_tready(g_tready), .s_axis_tdata(g_tdata), .s_axis_tkeep(g_tkeep),
+    .s_axis_tlast(g_tlast), .s_axis_tuser(g_tuser), .free_valid(slot_free), .free_ready(slot_taken), .free_slot(slot),
     .out_valid(p_valid), .out_ready(p_ready), .out_slot(p_slot), .out_len(p_len), .out_port(p_port),
     .out_front(p_front), .*
   );
