@@ -62,25 +62,29 @@ module split_walk #(
     .part(part), .ends(ends), .offsets(offsets), .keys(keys)
   );
 
-  // The part that holds byte `pos`: the first that ends behind it.
+  // The part that holds byte `pos`: the first that ends behind it; its region, where that byte lies there, and how many
+  // bytes the part has from there on. All that is worked out for each part at once, before one is chosen.
   logic found;
-  logic [2:0] which;
-  logic [29:0] below, reach;
+  logic [29:0] reach;
+  logic [31:0] room, key;
+  logic [35:0] offset;
+  logic [32:0] rooms [0:7];
   integer i;
   always_comb begin
-    {found, which, below, reach} = '0;
-    for (i = 7; i >= 0; i = i - 1)
-      if (part_q[i] && 32'(ends_q[i*30 +: 30]) > pos) begin
+    {found, reach, room, key, offset} = '0;
+    for (i = 7; i >= 0; i = i - 1) begin
+      rooms[i] = 33'(ends_q[i*30 +: 30]) - 33'(pos);
+      if (part_q[i] && !rooms[i][32] && rooms[i] != 0) begin
         found = 1'b1;
-        which = 3'(i);
-        below = i == 0 ? 30'd0 : ends_q[(i == 0 ? 0 : i - 1)*30 +: 30];
+        key = keys_q[i*32 +: 32];
+        offset = offsets_q[i*36 +: 36] + 36'(pos) - (i == 0 ? 36'd0 : 36'(ends_q[(i == 0 ? 0 : i - 1)*30 +: 30]));
         reach = ends_q[i*30 +: 30];
+        room = rooms[i][31:0];
       end
+    end
   end
-  logic [31:0] room;
   logic [15:0] count;
   logic ends_here, place_free, head_free, places, finishes;
-  assign room = 32'(reach) - pos;
   assign ends_here = room >= 32'(left);
   assign count = ends_here ? left : room[15:0];
   assign place_free = !place_valid || place_ready;
@@ -99,12 +103,13 @@ module split_walk #(
     if (places) begin
       place_valid <= 1'b1;
       place_line <= line;
-      place_key <= keys_q[which*32 +: 32];
-      place_offset <= offsets_q[which*36 +: 36] + 36'(pos) - 36'(below);
+      place_key <= key;
+      place_offset <= offset;
       {place_at, place_len, place_last} <= {at, count, ends_here};
-      pos <= pos + 32'(count);
-      at <= at + count;
-      left <= left - count;
+      // Where the payload goes on, it does so behind this part's end.
+      pos <= 32'(reach);
+      at <= at + room[15:0];
+      left <= left - room[15:0];
     end
     if (finishes) begin
       head_valid <= 1'b1;

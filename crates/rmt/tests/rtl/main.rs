@@ -104,6 +104,23 @@ fn laminar_agrees_with_the_interpreter() {
     }
 }
 
+/// Not compared with a bound: machines differ.
+#[test]
+#[ignore = "a minute, and a core: make rtl prints it"]
+fn how_fast_the_model_is() {
+    assert!(verilator(), "Verilator is needed");
+    for timing in [Timing::Merged, Timing::Split] {
+        let mut pair = laminar(&[], &[Gress::Ingress, Gress::Egress], timing);
+        for (port, frame) in laminar_segments(&mut Random(1), &[], 2000) {
+            pair.process(port, &frame);
+        }
+        for (half, packets) in pair.speed("speed", 200) {
+            println!("{timing:?}, {}: {packets} packets a second", half.name());
+            assert!(packets > 0);
+        }
+    }
+}
+
 #[test]
 #[ignore = "minutes: make rtl runs it"]
 fn every_extension_of_laminar_agrees() {

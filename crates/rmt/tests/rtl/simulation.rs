@@ -183,6 +183,22 @@ impl Pair {
         }
     }
 
+    /// Packets a second that each half's model takes on a core, one every clock: all that were recorded, so often.
+    pub(crate) fn speed(self, name: &str, times: u32) -> Vec<(Gress, u64)> {
+        let speed = |half: &Recording| {
+            let packets = half.script.lines().filter_map(|line| line.strip_prefix('P'));
+            let entries: String =
+                half.script.lines().filter(|line| line.starts_with('C')).map(|l| format!("{l}\n")).collect();
+            let script: String = packets.map(|packet| format!("M{packet}\n")).collect();
+            let model = Model::build(name, &module(&half.design), usize::MAX).unwrap_or_else(|what| panic!("{what}"));
+            let answers = model.run(&format!("{entries}{script}T {times:x}\n")).unwrap_or_else(|what| panic!("{what}"));
+            let words: Vec<u64> =
+                answers.last().unwrap().split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+            (half.design.map.gress, words[0] * 1_000_000 / words[1].max(1))
+        };
+        self.halves.iter().map(speed).collect()
+    }
+
     /// Simulates what was recorded. The first difference, if there is one.
     pub(crate) fn run(mut self, name: &str) -> Result<usize, String> {
         self.read_all(300);
