@@ -466,6 +466,24 @@ pub(crate) fn a_packet_each_clock() -> Result<(), String> {
     Ok(())
 }
 
+/// Sizes that make no sense are refused, with a sentence.
+pub(crate) fn wrong_sizes() {
+    let mut around = None;
+    Rig::new(&mut around);
+    let around = around.unwrap();
+    for (name, value, sentence) in [
+        ("QUEUES", 3, "a power of two"),
+        ("QUEUES", 1, "a power of two"),
+        ("SLOT", 0, "SLOT must be from 1 to 12"),
+        ("BEAT", 10, "BEAT must be from 1 to 9"),
+        ("DEPTH", 0, "DEPTH must be from 1 to 16"),
+        ("FLIGHT", 13, "FLIGHT must be from 1 to 12"),
+    ] {
+        let refused = build("sizes", &around, &[(name, value)], 0).err().unwrap_or_default();
+        assert!(refused.contains(sentence), "{name} {value}: {refused}");
+    }
+}
+
 /// A short run.
 pub(crate) fn short() {
     agrees("around", 40, None).unwrap_or_else(|what| panic!("{what}"));

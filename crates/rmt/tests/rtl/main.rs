@@ -302,6 +302,13 @@ fn both_halves_and_what_stands_around_them_agree() {
 }
 
 #[test]
+fn sizes_that_make_no_sense_are_refused() {
+    if verilator() {
+        around::wrong_sizes();
+    }
+}
+
+#[test]
 fn laminar_agrees_with_all_around_it() {
     if verilator() {
         around::laminar(1500, None).unwrap_or_else(|what| panic!("{what}"));

@@ -52,6 +52,14 @@ module top #(
   output logic [QUEUE-1:0] dequeued_from,
   output logic [1:0]       commands        // of the control bus: to ingress, to egress
 );
+  generate
+    if (QUEUES < 2 || (QUEUES & (QUEUES - 1)) != 0) $error("QUEUES must be a power of two from 2 on");
+    if (SLOT < 1 || SLOT > 12) $error("SLOT must be from 1 to 12: 2^SLOT packets");
+    if (BEAT < 1 || BEAT > 9) $error("BEAT must be from 1 to 9: 2^BEAT beats of 64 bytes are a packet of at most 32 KiB");
+    if (DEPTH < 1 || DEPTH > 16) $error("DEPTH must be from 1 to 16: 2^DEPTH places of a queue");
+    if (FLIGHT < 1 || FLIGHT > 12) $error("FLIGHT must be from 1 to 12: 2^FLIGHT packets in a half");
+  endgenerate
+
   // Sizes of the program. Yosys reads no import.
   localparam int I_IN = top_pkg::I_IN;
   localparam int I_OUT = top_pkg::I_OUT;
