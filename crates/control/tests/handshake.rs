@@ -61,6 +61,32 @@ fn a_handshake_makes_both_engines_agree() {
     assert!(!mine.ecn);
 }
 
+/// What one end leaves out, neither has. How an end receives is its own choice.
+#[test]
+fn a_host_leaves_options_out() {
+    for (sack, timestamps) in [(false, true), (true, false), (false, false)] {
+        for at in 0..2 {
+            let tcp = control::TcpConfig { sack, timestamps, delayed_acks: false, intervals: 1 };
+            let mut configs = vec![config(0), config(1)];
+            configs[at].tcp = tcp;
+            let (mut net, logs) = with(configs);
+            let (mut client, mut server) = (net.attach(0), net.attach(1));
+            server.serve(&mut net, 80);
+            let tag = client.connect(ip_of(1), 80, 0);
+            net.settle();
+            client.connected(tag).unwrap().unwrap();
+            server.accepted().unwrap();
+            for (end, log) in logs.iter().enumerate() {
+                let log = log.lock().unwrap();
+                let flow = log.installed.values().next().unwrap();
+                assert_eq!((flow.agreed.sack, flow.agreed.ts_offset.is_some()), (sack, timestamps));
+                let receiving = if end == at { tcp.receiving() } else { Default::default() };
+                assert_eq!(flow.receiving, receiving);
+            }
+        }
+    }
+}
+
 // Checks RFC 9293: SHLD-8.
 // Checks RFC 3168: 6.1.1-b.
 #[test]

@@ -246,7 +246,7 @@ fn seat(
         host.share(Arc::clone(&tcp_ports), false);
         host.base_mut().share_ports(tcp_ports);
     }
-    path.add_host(&section.stack.name, host, ports, traces).map_err(|e| e.to_string())?;
+    path.add_host(&section.stack.name, &section.cores, host, ports, traces).map_err(|e| e.to_string())?;
     Ok(part)
 }
 

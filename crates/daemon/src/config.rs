@@ -126,6 +126,8 @@ pub struct HostSection {
     pub engine: EngineKind,
     /// Which modules of the engine run on which threads.
     pub mapping: Mapping,
+    /// Cores of those threads, in turn; none: the kernel chooses.
+    pub cores: Vec<usize>,
     /// Index of its thread in [`ServiceConfig::thread`].
     pub thread: usize,
     /// Users whose programs may attach, by name or number.

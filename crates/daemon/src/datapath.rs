@@ -195,15 +195,24 @@ impl DataPath {
     }
 
     /// Serves a host from now on.
-    pub(crate) fn add_host(&mut self, name: &str, mut host: Host, ports: Ports, traces: &Traces) -> io::Result<()> {
+    /// Threads of its modules are bound to these cores in turn.
+    pub(crate) fn add_host(
+        &mut self,
+        name: &str,
+        cores: &[usize],
+        mut host: Host,
+        ports: Ports,
+        traces: &Traces,
+    ) -> io::Result<()> {
         host.trace(traces);
         let own = |port: &dyn Port| port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let watched = ports.iter().map(own).collect::<io::Result<Vec<_>>>()?;
         for fd in watched.iter().flatten() {
             watch(&self.epoll, fd.as_fd(), epoll::EventFlags::empty())?;
         }
-        for worker in host.workers() {
-            self.workers.start(worker, self.clock, self.polling, Arc::clone(&self.wake))?;
+        for (at, worker) in host.workers().into_iter().enumerate() {
+            let core = cores.get(at % cores.len().max(1)).copied();
+            self.workers.start(worker, core, self.clock, self.polling, Arc::clone(&self.wake))?;
         }
         self.hosts.push(ThreadHost {
             name: name.into(),

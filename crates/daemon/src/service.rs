@@ -19,11 +19,11 @@ use crate::takeover::{Giving, TakenHosts, Taking, give};
 use crate::tickets::Seals;
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
+use crate::workers::pin;
 use engine::ContextId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use shm::{handover, reserve};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
@@ -469,16 +469,6 @@ fn start(paths: Vec<DataPath>, configs: &[ThreadConfig]) -> Result<Vec<JoinHandl
         threads.push(thread.map_err(|e| format!("cannot start a thread: {e}"))?);
     }
     Ok(threads)
-}
-
-fn pin(core: usize) {
-    let mut cores = CpuSet::new();
-    if core < CpuSet::MAX_CPU {
-        cores.set(core);
-    }
-    if let Err(error) = sched_setaffinity(None, &cores) {
-        tracing::warn!("a data-path thread cannot stay on core {core}: {error}");
-    }
 }
 
 fn announce(config: &Config, options: &Options, path: &Path) {

@@ -4,6 +4,7 @@ use crate::config::PollingConfig;
 use crate::memory_trim::{self, Quiet};
 use crate::wake::Wake;
 use engine::{Nanos, Worker};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use shm::reserve;
 use std::io;
 use std::sync::Arc;
@@ -24,6 +25,17 @@ impl Drop for EndWithThread {
     }
 }
 
+/// Binds the calling thread to a core, whatever it inherited from the one that started it.
+pub(crate) fn pin(core: usize) {
+    let mut cores = CpuSet::new();
+    if core < CpuSet::MAX_CPU {
+        cores.set(core);
+    }
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        tracing::warn!("a data-path thread cannot stay on core {core}: {error}");
+    }
+}
+
 /// The workers of one data-path thread. They work while it does, and sleep while it sleeps.
 pub(crate) struct Workers {
     threads: Vec<JoinHandle<()>>,
@@ -35,10 +47,11 @@ impl Workers {
         Workers { threads: Vec::new(), stop: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Gives a worker its thread; `leader` is the data-path thread's.
+    /// Gives a worker its thread, on a core where one is named; `leader` is the data-path thread's.
     pub(crate) fn start(
         &mut self,
         mut worker: Box<dyn Worker>,
+        core: Option<usize>,
         clock: Clock,
         polling: PollingConfig,
         leader: Arc<Wake>,
@@ -47,6 +60,7 @@ impl Workers {
         let name = worker.name();
         let body = move || {
             let _guard = EndWithThread;
+            core.into_iter().for_each(pin);
             work(worker.as_mut(), clock, polling, &leader, &stop);
         };
         self.threads.push(thread::Builder::new().name(name).spawn(body)?);
@@ -94,5 +108,49 @@ fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &
         } else {
             thread::yield_now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_getaffinity;
+    use std::sync::mpsc;
+
+    /// Sends the cores that its thread may use.
+    struct Asking(mpsc::Sender<Vec<usize>>);
+
+    impl Worker for Asking {
+        fn name(&self) -> String {
+            "asking".into()
+        }
+
+        fn poll(&mut self, _: Nanos) -> usize {
+            let cores = sched_getaffinity(None).expect("its own cores");
+            let _ = self.0.send((0..CpuSet::MAX_CPU).filter(|at| cores.is_set(*at)).collect());
+            0
+        }
+
+        fn rest(&mut self) -> bool {
+            false
+        }
+    }
+
+    fn cores_of_a_worker(core: Option<usize>) -> Vec<usize> {
+        let (send, receive) = mpsc::channel();
+        let mut workers = Workers::new();
+        let leader = Arc::new(Wake::new().expect("a doorbell"));
+        let worker = Box::new(Asking(send));
+        workers.start(worker, core, Clock::start(), PollingConfig::default(), leader).expect("a thread");
+        receive.recv().expect("its first round")
+    }
+
+    #[test]
+    fn a_worker_is_bound_to_its_core_and_one_without_is_not() {
+        let all = cores_of_a_worker(None);
+        let last = *all.last().expect("a core");
+        assert_eq!(cores_of_a_worker(Some(last)), [last]);
+        let own = sched_getaffinity(None).expect("the test's own cores");
+        assert!(all.iter().all(|core| own.is_set(*core)) && all.len() == own.count() as usize);
     }
 }

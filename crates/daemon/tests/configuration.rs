@@ -26,6 +26,33 @@ fn ways_of_payload_are_three() {
 }
 
 #[test]
+fn cores_are_for_threads_of_modules() {
+    let cores = "cores = [0, 0]\n";
+    let sentence = refusal(&format!("{HOST}{cores}"));
+    assert!(sentence.contains("cores are those of its modules' threads, and it has none"), "{sentence}");
+    let config = parse(&format!("{HOST}{cores}mapping = {{ threads = true }}\n"), "test.toml").unwrap();
+    assert_eq!((config.hosts[0].cores.as_slice(), machine(&config)), ([0, 0].as_slice(), Ok(())));
+    let config = parse(&format!("{HOST}cores = [1023]\nmapping = {{ threads = true }}\n"), "test.toml").unwrap();
+    let sentence = machine(&config).unwrap_err();
+    assert!(sentence.contains("host a: cores: core = 1023 cannot be used here"), "{sentence}");
+}
+
+#[test]
+fn how_a_host_receives_is_for_flextoe() {
+    let published = "tcp = { sack = false, delayed_acks = false, intervals = 1 }\n";
+    let config = |engine: &str, keys: &str| parse(&format!("{HOST}engine = \"{engine}\"\n{keys}"), "test.toml");
+    for engine in ["flextoe", "zeronic"] {
+        let tcp = config(engine, published).unwrap().hosts[0].stack.tcp;
+        assert_eq!((tcp.sack, tcp.timestamps, tcp.delayed_acks, tcp.intervals), (false, true, false, 1));
+    }
+    let sentence = config("laminar", published).unwrap_err();
+    assert!(sentence.contains("tcp.delayed_acks and tcp.intervals are choices of the flextoe engine"), "{sentence}");
+    config("laminar", "tcp = { sack = false, timestamps = false }\n").unwrap();
+    let sentence = config("flextoe", "tcp = { intervals = 33 }\n").unwrap_err();
+    assert!(sentence.contains("intervals must be 32 at most"), "{sentence}");
+}
+
+#[test]
 fn an_unknown_key_is_named_with_the_nearest_known_one() {
     assert_eq!(
         refusal("[[host]]\nname = \"a\"\nadress = \"10.0.0.1\"\n"),

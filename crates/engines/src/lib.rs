@@ -115,6 +115,11 @@ impl EngineKind {
         matches!(self, EngineKind::Flextoe)
     }
 
+    /// It receives as a host chooses ([`control::TcpConfig::receiving`]).
+    pub const fn receives_as_chosen(self) -> bool {
+        matches!(self.transport(), EngineKind::Flextoe)
+    }
+
     /// It can keep shared logs (docs/SHARED-LOG.md).
     pub const fn keeps_logs(self) -> bool {
         matches!(self, EngineKind::Laminar)

@@ -225,6 +225,7 @@ fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>, stats: &P
         answered: 0,
         snd_wnd: 16384,
         agreed: Agreed { mss: 1448, snd_shift: 0, rcv_shift: 0, ts_offset: Some(0), sack: true, ecn: false },
+        receiving: Default::default(),
         ts_recent: 0,
         super_segment: 0,
         checksum_offload: true,

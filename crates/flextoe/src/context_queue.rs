@@ -64,6 +64,10 @@ struct Name {
     noted: u64,
 }
 
+/// Bytes of a flow's state here.
+#[cfg(test)]
+pub(crate) const STATE: usize = size_of::<Option<Name>>();
+
 impl Name {
     fn new(context: u32, slot: Slot, ring: u8) -> Name {
         let [word, _] = Completion { slot, rx_tail: 0, tx_tail: 0, fin: false, ring, urgent: false }.to_words();

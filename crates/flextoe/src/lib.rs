@@ -30,6 +30,8 @@ mod message;
 mod modules;
 pub mod native;
 mod observer;
+#[cfg(test)]
+mod partition;
 mod postprocess;
 mod preprocess;
 mod protocol;

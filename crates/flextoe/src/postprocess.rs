@@ -24,6 +24,10 @@ struct PostState {
     buffers: Buffers,
 }
 
+/// Bytes of a flow's state here.
+#[cfg(test)]
+pub(crate) const STATE: usize = size_of::<Option<PostState>>();
+
 /// The post-processing module, or one replica of it.
 pub(crate) struct Postprocess {
     flows: Slots<PostState>,

@@ -28,6 +28,10 @@ struct PreState {
     station: u64,
 }
 
+/// Bytes of a flow's state here.
+#[cfg(test)]
+pub(crate) const STATE: usize = size_of::<Option<PreState>>();
+
 /// Why a frame goes no further.
 enum Refusal {
     Drop(DropReason),

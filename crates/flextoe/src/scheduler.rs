@@ -46,6 +46,10 @@ struct Entry {
     last: u32,
 }
 
+/// Bytes of a flow's state here.
+#[cfg(test)]
+pub(crate) const STATE: usize = size_of::<Option<Entry>>();
+
 impl Entry {
     fn end_grant(&mut self, sent: u32, now: Nanos) {
         self.in_flight = self.in_flight.saturating_sub(1);

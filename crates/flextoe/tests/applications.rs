@@ -147,6 +147,7 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> F
         answered: 0,
         snd_wnd: 1000,
         agreed: Agreed { mss: 1000, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: false, ecn: false },
+        receiving: Default::default(),
         ts_recent: 0,
         super_segment: 0,
         checksum_offload: true,

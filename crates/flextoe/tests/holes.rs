@@ -103,6 +103,35 @@ fn a_receiver_keeps_32_intervals_and_drops_one_more() {
     solo.read(3250);
 }
 
+/// As in FlexTOE (section 3.1.3): what joins neither the stream nor the interval is lost.
+#[test]
+fn a_receiver_with_one_interval_drops_a_second_one() {
+    let config = Config { timestamps: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) };
+    let mut solo = Solo::new(Config { intervals: 1, ..config });
+    solo.receive(&[seg(1100, 1000, ACK, 100), seg(1300, 1000, ACK, 100)]);
+    assert_eq!(solo.drops(DropReason::OutOfOrder), 1);
+    solo.receive(&[seg(1200, 1000, ACK, 100)]);
+    assert_eq!(solo.drops(DropReason::OutOfOrder), 1, "it grows the interval");
+    let sent = solo.receive(&[seg(1000, 1000, ACK, 100)]);
+    assert_eq!((sent[0].ack, sent[0].sack), (1300, None));
+    solo.read(300);
+}
+
+/// FlexTOE acknowledges every incoming packet (section 5.2), also those that are small and expected.
+#[test]
+fn without_delayed_acks_each_segment_is_acknowledged() {
+    for delayed_acks in [true, false] {
+        let mut solo = Solo::new(Config { timestamps: false, mss: 1000, delayed_acks, ..Config::clean(1) });
+        let mut acks = Vec::new();
+        for at in 0..4 {
+            acks.extend(solo.receive(&[seg(1000 + 10 * at, 1000, ACK, 10)]).iter().map(|sent| sent.ack));
+        }
+        assert_eq!(acks, if delayed_acks { vec![] } else { vec![1010, 1020, 1030, 1040] });
+        // An acknowledgement alone is answered by nothing, whatever is waiting.
+        assert!(solo.receive(&[seg(1040, 1000, ACK, 0)]).is_empty());
+    }
+}
+
 // Checks RFC 2018: 5-a, 5-b.
 #[test]
 fn all_holes_are_sent_again_at_once_and_nothing_else() {

@@ -114,6 +114,7 @@ impl Host {
             answered: 0,
             snd_wnd: BUFFER,
             agreed: Agreed { mss: 1000, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: flow % 2 == 0, ecn: false },
+            receiving: Default::default(),
             ts_recent: 0,
             super_segment: 0,
             checksum_offload: true,

@@ -26,6 +26,21 @@ fn random_everything() {
     }
 }
 
+/// FlexTOE as published: go-back-N, one interval or none, each segment acknowledged.
+#[test]
+fn random_everything_as_published() {
+    let mut counts = [0u64; 2];
+    for seed in 0..100 {
+        let config = Config { sack: false, delayed_acks: false, intervals: 1, ..Config::random(seed) };
+        let intervals = (seed % 4 != 0) as u8;
+        let mut lab = Lab::new(Config { intervals, ..config });
+        lab.finish(20);
+        let resent = lab.sides.iter().map(|side| u64::from(side.stats.read().fast_retransmits));
+        counts[usize::from(intervals)] += resent.sum::<u64>();
+    }
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
 /// Streams begin in small rings, and go on in larger ones on both sides, while what the peer is offered grows.
 #[test]
 fn rings_grow_in_the_middle_of_streams() {

@@ -178,6 +178,7 @@ fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>) -> FlowPa
         answered: 0,
         snd_wnd: 16384,
         agreed: Agreed { mss: 1460, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: true, ecn: true },
+        receiving: Default::default(),
         ts_recent: 0,
         super_segment: 65536,
         checksum_offload: true,

@@ -5,6 +5,7 @@ use crate::plan::{
 use crate::random::Random;
 use crate::rdma;
 use crate::zeronic;
+use control::TcpConfig;
 use engine::Backend;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
@@ -32,6 +33,7 @@ pub fn generate_on(seed: u64, engine: Option<EngineKind>) -> Plan {
     }
     choose_families(&mut plan);
     choose_nagle(&mut plan);
+    choose_tcp(&mut plan);
     plan
 }
 
@@ -99,6 +101,19 @@ fn choose_nagle(plan: &mut Plan) {
     plan.hosts.iter_mut().for_each(|host| host.nagle = random.one_in(3));
 }
 
+/// Every fourth host is without some of TCP's options, or receives as FlexTOE did when it was published. What else a
+/// seed decides does not depend on it.
+fn choose_tcp(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed ^ u64::from(u32::from_be_bytes(*b"Opts")));
+    for host in &mut plan.hosts {
+        let [sack, timestamps, delayed_acks] = [(); 3].map(|()| random.one_in(2));
+        let intervals = random.pick(&[0, 1, 1, 2, 32]);
+        if random.one_in(4) {
+            host.tcp = TcpConfig { sack, timestamps, delayed_acks, intervals };
+        }
+    }
+}
+
 /// Mostly the default engine.
 fn engine(random: &mut Random) -> EngineKind {
     match EngineKind::ALL {
@@ -130,6 +145,7 @@ fn host(random: &mut Random) -> HostPlan {
         control_entries: random.pick(&[64, 64, 1024]),
         ecn: random.one_in(2),
         nagle: false,
+        tcp: TcpConfig::default(),
         congestion: random.pick(&congestion_names()).into(),
         min_rto_ms: random.pick(&[1, 10, 10, 200]),
         max_rto_ms: random.pick(&[500, 2000, 4000]),

@@ -373,6 +373,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         },
         ecn: host.ecn,
         congestion: congestion(&host.congestion)?,
+        tcp: host.tcp,
         timers: timers(host),
         limits: LimitConfig {
             max_time_wait: host.max_time_wait,

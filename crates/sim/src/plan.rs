@@ -1,6 +1,7 @@
 //! A scenario as data: what is simulated follows from it alone, so that it can be saved, replayed and made smaller.
 use crate::rdma::plan::LinkPlan;
 use crate::zeronic::plan::TalkPlan;
+use control::TcpConfig;
 use engine::Backend;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
@@ -121,6 +122,9 @@ pub struct HostPlan {
     /// Short segments are collected (Nagle's algorithm).
     #[serde(default)]
     pub nagle: bool,
+    /// TCP's options, and how it receives.
+    #[serde(default)]
+    pub tcp: TcpConfig,
     /// Congestion control by its name in `tcp::congestion::KINDS`; empty for the host's default.
     #[serde(default)]
     pub congestion: String,

@@ -1,6 +1,7 @@
 //! Shrinker: makes a scenario that fails smaller, as long as it goes on failing.
 use crate::plan::{Ending, Plan, Script};
 use crate::zeronic::plan::{ShortagePlan, SidePlan};
+use control::TcpConfig;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use zeronic::Carries;
@@ -261,6 +262,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| (plan.hosts[index].flows, plan.hosts[index].max_time_wait) = (1024, 1024));
     add(&|plan| plan.hosts[index].ecn = false);
     add(&|plan| plan.hosts[index].nagle = false);
+    add(&|plan| plan.hosts[index].tcp = TcpConfig::default());
     add(&|plan| plan.hosts[index].selective_repeat = false);
     add(&|plan| plan.hosts[index].spray = 0);
     add(&|plan| plan.hosts[index].dcqcn_bps = 0);

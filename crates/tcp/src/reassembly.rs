@@ -3,7 +3,7 @@ use crate::few::Few;
 use wire::Seq;
 use wire::tcp::SackBlocks;
 
-/// Ranges at once. What would make one more is dropped, as if it were lost.
+/// Ranges that there is room for.
 const MOST: usize = 32;
 
 /// Ranges of sequence numbers beyond the next one that is expected: apart from each other, and none empty.
@@ -25,10 +25,11 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
-    /// Bytes from `left` on and before `right` came. False where there is no room to remember that.
-    pub fn insert(&mut self, left: Seq, right: Seq) -> bool {
+    /// Bytes from `left` on and before `right` came. False where that would be more than `most` ranges: then they count
+    /// as lost.
+    pub fn insert(&mut self, left: Seq, right: Seq, most: u8) -> bool {
         let apart = |&(from, to): &(Seq, Seq)| to.before(left) || right.before(from);
-        if self.ranges.iter().filter(|range| apart(range)).count() == MOST {
+        if self.ranges.iter().filter(|range| apart(range)).count() >= MOST.min(most.into()) {
             return false;
         }
         let mut whole = (left, right);
@@ -90,6 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     const NEXT: Seq = Seq(u32::MAX - 20);
+    const MANY: u8 = u8::MAX;
 
     fn at(off: u32) -> Seq {
         NEXT + off
@@ -100,9 +102,9 @@ mod tests {
     fn the_range_that_changed_last_is_reported_first() {
         let mut reassembly = Reassembly::new();
         for off in [10, 30, 50, 70] {
-            assert!(reassembly.insert(at(off), at(off + 5)));
+            assert!(reassembly.insert(at(off), at(off + 5), MANY));
         }
-        assert!(reassembly.insert(at(35), at(40)));
+        assert!(reassembly.insert(at(35), at(40), MANY));
         let expected = [(at(30), at(40)), (at(70), at(75)), (at(50), at(55)), (at(10), at(15))];
         for most in [3, 4] {
             assert_eq!(reassembly.blocks(None, most).iter().collect::<Vec<_>>(), expected[..most]);
@@ -115,7 +117,7 @@ mod tests {
     fn what_came_twice_is_reported_before_all_else() {
         let mut reassembly = Reassembly::new();
         for off in [10, 30, 50, 70] {
-            reassembly.insert(at(off), at(off + 5));
+            reassembly.insert(at(off), at(off + 5), MANY);
         }
         assert_eq!(reassembly.overlap(at(31), at(33)), Some((at(31), at(33))));
         assert_eq!(reassembly.overlap(at(8), at(40)), Some((at(10), at(15))), "the first of them");
@@ -129,12 +131,22 @@ mod tests {
     fn one_range_too_many_is_refused_and_one_that_touches_is_not() {
         let mut reassembly = Reassembly::new();
         for at_most in 0..MOST as u32 {
-            assert!(reassembly.insert(at(10 * at_most + 10), at(10 * at_most + 15)));
+            assert!(reassembly.insert(at(10 * at_most + 10), at(10 * at_most + 15), MANY));
         }
-        assert!(!reassembly.insert(at(1000), at(1001)));
-        assert!(reassembly.insert(at(15), at(20)), "it joins two");
-        assert!(reassembly.insert(at(1000), at(1001)));
+        assert!(!reassembly.insert(at(1000), at(1001), MANY));
+        assert!(reassembly.insert(at(15), at(20), MANY), "it joins two");
+        assert!(reassembly.insert(at(1000), at(1001), MANY));
         assert_eq!(reassembly.advance(at(10)), at(25));
+    }
+
+    #[test]
+    fn one_range_grows_at_both_ends_and_none_is_beside_it() {
+        let mut reassembly = Reassembly::new();
+        assert!(!reassembly.insert(at(10), at(20), 0), "what is out of order is dropped");
+        assert!(reassembly.insert(at(10), at(20), 1));
+        assert!(!reassembly.insert(at(30), at(40), 1) && !reassembly.insert(at(1), at(9), 1));
+        assert!(reassembly.insert(at(20), at(25), 1) && reassembly.insert(at(5), at(10), 1));
+        assert_eq!((reassembly.first(), reassembly.end()), (Some((at(5), at(25))), Some(at(25))));
     }
 
     proptest! {
@@ -155,7 +167,7 @@ mod tests {
                     let after = map[next as usize..].iter().take_while(|byte| **byte).count() as u32;
                     prop_assert_eq!(reassembly.advance(at(end)), at(next + after));
                     next += after;
-                } else if reassembly.insert(at(off), at(end)) {
+                } else if reassembly.insert(at(off), at(end), MANY) {
                     map[off as usize..end as usize].fill(true);
                     let (left, right) = reassembly.blocks(None, 3).iter().next().unwrap();
                     prop_assert!(left.at_or_before(at(off)) && at(end).at_or_before(right));

@@ -114,6 +114,7 @@ impl Flows {
             answered: open.answered,
             snd_wnd: open.snd_wnd,
             agreed: flow.agreed,
+            receiving: out.config.tcp.receiving(),
             ts_recent: open.ts_recent,
             super_segment: caps.super_segment,
             checksum_offload: caps.checksum,

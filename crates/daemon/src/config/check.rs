@@ -1,5 +1,6 @@
 //! Checks across keys: the parts of a configuration must fit together.
 use super::{Config, HostSection, PortKind, addressing};
+use control::TcpConfig;
 use engines::Backend;
 use std::collections::HashSet;
 
@@ -34,6 +35,11 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
             let engine = host.engine.name();
             return Err(with_context(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
         }
+        if !host.cores.is_empty() && !host.mapping.threads {
+            return Err(with_context(
+                "cores are those of its modules' threads, and it has none: mapping = { threads = true }".into(),
+            ));
+        }
         if !host.engine.has_program() && host.stack.backend.kind != Backend::Native {
             let (backend, engine) = (host.stack.backend.kind.name(), host.engine.name());
             return Err(with_context(format!(
@@ -51,6 +57,11 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
             return Err(with_context(format!(
                 "max_flows is {wanted}, and the {engine} engine holds {most} connections at most"
             )));
+        }
+        if !host.engine.receives_as_chosen() && host.stack.tcp.receiving() != TcpConfig::default().receiving() {
+            return Err(with_context(
+                "tcp.delayed_acks and tcp.intervals are choices of the flextoe engine: leave them out".into(),
+            ));
         }
         if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
             return Err(with_context(

@@ -16,13 +16,17 @@ pub fn machine(config: &Config) -> Result<(), String> {
         .try_for_each(|host| of_host(host).map_err(|sentence| format!("host {}: {sentence}", host.stack.name)))
 }
 
-/// The cores of the data-path threads are there. The start asks for this, too: a thread that cannot stay where it was
+/// The cores of the data-path threads, and of modules' threads, are there. The start asks for this, too: a thread that cannot stay where it was
 /// put is slow, and nothing would show why.
 pub fn cores(config: &Config) -> Result<(), String> {
     let wanted = config.service.thread.iter().enumerate().filter_map(|(at, thread)| Some((at, thread.core?)));
     wanted
         .into_iter()
-        .try_for_each(|(at, core)| core_is_there(core).map_err(|sentence| format!("thread {at}: {sentence}")))
+        .try_for_each(|(at, core)| core_is_there(core).map_err(|sentence| format!("thread {at}: {sentence}")))?;
+    let of_modules = config.hosts.iter().flat_map(|host| host.cores.iter().map(move |core| (host, *core)));
+    of_modules.into_iter().try_for_each(|(host, core)| {
+        core_is_there(core).map_err(|sentence| format!("host {}: cores: {sentence}", host.stack.name))
+    })
 }
 
 fn of_host(host: &HostSection) -> Result<(), String> {

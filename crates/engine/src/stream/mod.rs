@@ -77,6 +77,8 @@ pub struct FlowParams {
     pub snd_wnd: u32,
     /// What both ends agreed on.
     pub agreed: Agreed,
+    /// How it receives.
+    pub receiving: Receiving,
     /// The peer's last TSval, where timestamps are in use (RFC 7323).
     pub ts_recent: u32,
     /// Most payload bytes of a super-segment, from the port; 0 for none.
@@ -91,6 +93,28 @@ pub struct FlowParams {
     pub rate: u64,
     /// Its counters, shared with the control plane.
     pub stats: Pooled<FlowStats>,
+}
+
+/// A receiver's choices, which no peer has to agree on. Laminar has its program's instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receiving {
+    /// Acknowledgements wait for a second full segment, or for what is sent (RFC 9293 section 3.8.6.3). Without it,
+    /// each segment with payload is acknowledged at once, as in FlexTOE (section 5.2).
+    pub delayed_acks: bool,
+    /// Ranges beyond holes that are kept at once, up to [`Receiving::INTERVALS`]; FlexTOE (section 3.1.3) has 1. With
+    /// 0, what is out of order is dropped.
+    pub intervals: u8,
+}
+
+impl Receiving {
+    /// Most intervals, and those by default.
+    pub const INTERVALS: u8 = 32;
+}
+
+impl Default for Receiving {
+    fn default() -> Receiving {
+        Receiving { delayed_acks: true, intervals: Receiving::INTERVALS }
+    }
 }
 
 /// What a flow was when it left the engine: for TIME-WAIT and for moving flows.

@@ -18,7 +18,7 @@ use wire::tcp::Flags;
 impl ProtocolState {
     /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
     pub(super) fn is_fast(&self) -> bool {
-        let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Owner::Owned || self.frozen;
+        let ended = !self.ends.are_open() || self.holds_fin || self.life != Owner::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
         let signalled = self.overriding || self.ece || self.cwr || self.asked || self.urgent;
         !(ended || lost || signalled)
@@ -108,7 +108,7 @@ impl ProtocolState {
             self.ack_due = now + ACK_DELAY;
         }
         self.unacked += len;
-        if self.unacked >= 2 * self.fixed.agreed.mss as u32 && !self.ack_now {
+        if self.unacked >= self.ack_after() && !self.ack_now {
             self.ack_now = true;
             due.urgent.push(flow);
         }
@@ -246,6 +246,7 @@ mod tests {
                 sack: true,
                 ecn,
             },
+            receiving: Default::default(),
             ts_recent: 100,
             super_segment: 1500,
             checksum_offload: true,

@@ -67,6 +67,10 @@ impl Due {
     }
 }
 
+/// Bytes of a flow's state here.
+#[cfg(test)]
+pub(crate) const STATE: usize = size_of::<Option<ProtocolState>>();
+
 /// The protocol module of one flow group.
 pub(crate) struct Protocol {
     group: u8,
@@ -455,7 +459,7 @@ impl ProtocolState {
     fn freeze(&mut self, tx_head: u32, rx_head: u32) -> Option<FlowEnd> {
         let sent_all = self.bump(tx_head, rx_head, false) && self.una == self.head && self.max == self.head;
         let read_all = self.rcv_head == self.rcv_nxt && self.ooo.is_empty();
-        let open = self.ends.are_open() && self.held_fin.is_none() && self.life != Owner::Dead;
+        let open = self.ends.are_open() && !self.holds_fin && self.life != Owner::Dead;
         self.frozen = sent_all && read_all && open;
         self.frozen.then(|| self.flow_end())
     }

@@ -453,8 +453,8 @@ impl ProtocolState {
             observer.event(Point::InOrder, work.flow, [work.summary.seq.0.into(), delivered.into()]);
         }
         let fin_here = part.fin && part.seq + part.len == self.rcv_nxt;
-        if fin_here || self.held_fin == Some(self.rcv_nxt) {
-            self.held_fin = None;
+        if fin_here || (self.holds_fin && self.held_fin == self.rcv_nxt) {
+            self.holds_fin = false;
             self.ooo.clear();
             self.rcv_nxt += 1;
             self.ack_now = true;
@@ -467,7 +467,8 @@ impl ProtocolState {
         self.delay_ack(delivered, now);
     }
 
-    /// At least every second full segment is acknowledged at once (RFC 9293 section 3.8.6.3).
+    /// At least every second full segment is acknowledged at once (RFC 9293 section 3.8.6.3), each one without delayed
+    /// acknowledgements.
     // Meets RFC 9293: SHLD-18, MUST-40, SHLD-19, MUST-58.
     // Meets RFC 5681: 4.2-a.
     fn delay_ack(&mut self, delivered: u32, now: Nanos) {
@@ -475,7 +476,7 @@ impl ProtocolState {
             self.ack_due = now + ACK_DELAY;
         }
         self.unacked += delivered;
-        self.ack_now |= self.unacked >= 2 * self.fixed.agreed.mss as u32;
+        self.ack_now |= delivered > 0 && self.unacked >= self.ack_after();
     }
 
     /// Several intervals are kept in place, each grows at either end (thesis section 4.3.1.3 has one).
@@ -483,7 +484,7 @@ impl ProtocolState {
     fn take_out_of_order<O: Observer>(&mut self, part: &Part, work: &mut Work, observer: O) {
         let end = part.seq + part.len;
         if part.len > 0 {
-            if !self.ooo.insert(part.seq, end) {
+            if !self.ooo.insert(part.seq, end, self.intervals) {
                 work.drop_for(DropReason::OutOfOrder, observer);
                 return;
             }
@@ -493,7 +494,7 @@ impl ProtocolState {
             observer.event(Point::OutOfOrder, work.flow, [seq.0.into(), payload_len.into()]);
         }
         if part.fin {
-            self.held_fin = Some(end);
+            (self.holds_fin, self.held_fin) = (true, end);
         }
     }
 }

@@ -60,6 +60,10 @@ pub(crate) struct ProtocolState {
     /// Congestion control's limit on bytes in flight.
     pub flight: FlightLimit,
     pub dup_acks: u8,
+    /// So many full segments are acknowledged at once; 0 where any payload is.
+    pub full_acks: u8,
+    /// Out-of-order intervals at once ([`engine::stream::Receiving::intervals`]).
+    pub intervals: u8,
     /// This host's FIN stands at `head`, the peer's before `rcv_nxt`.
     pub ends: Ends,
     pub life: Owner,
@@ -87,9 +91,11 @@ pub(crate) struct ProtocolState {
     pub asked: bool,
     /// Something is urgent ([`super::urgent`]).
     pub urgent: bool,
+    /// A FIN came out of order.
+    pub holds_fin: bool,
     pub asked_for: Seq,
-    /// Sequence number of a FIN that came out of order.
-    pub held_fin: Option<Seq>,
+    /// Sequence number of a FIN that came out of order, with `holds_fin`: an option would take eight bytes.
+    pub held_fin: Seq,
 
     pub fixed: Fixed,
 
@@ -214,8 +220,11 @@ impl ProtocolState {
             ts_recent: p.ts_recent,
             ts_recent_at: now,
             recovery: Scoreboard::new(p.snd_nxt),
-            held_fin: None,
+            holds_fin: false,
+            held_fin: p.rcv_nxt,
             dup_acks: 0,
+            full_acks: if p.receiving.delayed_acks { 2 } else { 0 },
+            intervals: p.receiving.intervals,
             ends: Ends::default(),
             life: Owner::Owned,
             tracked: false,
@@ -243,6 +252,12 @@ impl ProtocolState {
         self.fixed.agreed.mss = mss;
         self.set_nagle(self.has_nagle());
         self.fixed.window_step = window::window_step(self.fixed.largest_window, mss.into());
+    }
+
+    /// So many bytes that are received and not acknowledged are acknowledged at once.
+    #[inline(always)]
+    pub(super) fn ack_after(&self) -> u32 {
+        u32::from(self.full_acks) * u32::from(self.fixed.agreed.mss)
     }
 
     /// Whether segments that are not full wait for each other.

@@ -8,7 +8,7 @@ pub(crate) mod solo;
 
 use context::{AppEnd, Bump, Completion};
 use contexts::make_growing_context;
-use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
+use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Receiving, Stream};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, LoadedModule,
     Slot, Worker,
@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub mapping: Mapping,
     /// An extension, where an engine need not have it.
     pub delayed_acks: bool,
+    /// Ranges beyond holes that a receiver keeps.
+    pub intervals: u8,
     /// Over IPv6.
     pub v6: bool,
     /// The engine under test: this harness is for all of them.
@@ -101,6 +103,7 @@ impl Config {
             iss: 1000,
             mapping: Mapping::default(),
             delayed_acks: true,
+            intervals: Receiving::INTERVALS,
             v6: false,
             engine: flextoe,
         }
@@ -296,6 +299,7 @@ impl Side {
                 sack: config.sack,
                 ecn: config.ecn,
             },
+            receiving: Receiving { delayed_acks: config.delayed_acks, intervals: config.intervals },
             ts_recent: 1,
             super_segment: config.super_segment,
             checksum_offload: config.by_reference,

@@ -1,0 +1,34 @@
+//! What TCP offers to peers, and how it receives.
+use engine::stream::Receiving;
+use serde::{Deserialize, Serialize};
+
+/// TCP's options and its receiver. Other values than the defaults are for experiments. FlexTOE as published (sections
+/// 3.1.3, 5.2 and 5.3) has no SACK, keeps one interval and acknowledges each segment; operators can remove timestamps
+/// (section 3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpConfig {
+    /// Selective acknowledgement is offered and accepted (RFC 2018). Without it, senders go back to the first byte that
+    /// is not acknowledged (go-back-N).
+    pub sack: bool,
+    /// Timestamps are offered and accepted (RFC 7323).
+    pub timestamps: bool,
+    /// Acknowledgements wait for a second full segment, or for what is sent.
+    pub delayed_acks: bool,
+    /// Ranges of a connection that are kept beyond holes, up to 32.
+    pub intervals: u8,
+}
+
+impl Default for TcpConfig {
+    fn default() -> TcpConfig {
+        let Receiving { delayed_acks, intervals } = Receiving::default();
+        TcpConfig { sack: true, timestamps: true, delayed_acks, intervals }
+    }
+}
+
+impl TcpConfig {
+    /// What the engine follows of it.
+    pub fn receiving(&self) -> Receiving {
+        Receiving { delayed_acks: self.delayed_acks, intervals: self.intervals }
+    }
+}
