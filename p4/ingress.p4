@@ -13,7 +13,7 @@ struct ingress_headers_t {
 }
 
 struct ingress_metadata_t {
-    bool checksum_ok;    // of the IPv4 header
+    bool checksum_bad;   // of the IPv4 header
     bit<1> known;        // the flow or context is installed
     bit<2> ecn;          // of either version's header
     bit<16> ip_len;      // bytes of the IPv4 packet, or behind the IPv6 header
@@ -37,7 +37,7 @@ parser LaminarIngressParser(
     state start {
         pkt.extract(ig_intr_md);
         pkt.advance(PORT_METADATA_SIZE);
-        meta.checksum_ok = true;
+        meta.checksum_bad = false;
         meta.known = 0;
         meta.ecn = 0;
         meta.ip_len = 0;
@@ -73,7 +73,7 @@ parser LaminarIngressParser(
     state parse_ipv4 {
         pkt.extract(hdr.ipv4);
         ip_checksum.add(hdr.ipv4);
-        meta.checksum_ok = ip_checksum.verify();
+        meta.checksum_bad = ip_checksum.verify();
         meta.ecn = hdr.ipv4.ecn;
         meta.ip_len = hdr.ipv4.total_len;
         transition select(hdr.ipv4.version_ihl, hdr.ipv4.flags_fragment, hdr.ipv4.protocol) {
@@ -128,7 +128,8 @@ control LaminarIngress(
 {
     // ---- what the flow is ----
 
-    // RX: the address of the first byte is base + ((seq + delta) & mask), in a buffer that is mapped twice in a row.
+    // RX: the address of the first byte is base + ((seq + delta) & mask). What goes beyond the buffer's end goes on at
+    // its begin: the host maps the buffer once, not twice in a row (thesis 5.3.3).
     action rx_flow(
         bit<16> flow, bit<16> context, PortId_t port, bit<32> delta, bit<32> mask, bit<32> base,
 #ifdef TIMELY
@@ -295,7 +296,7 @@ control LaminarIngress(
             hdr.options.isValid(): ternary;
             hdr.ipv6.isValid(): ternary;
             meta.known: ternary;
-            meta.checksum_ok: ternary;
+            meta.checksum_bad: ternary;
             hdr.tcp.data_offset: ternary;
             hdr.tcp.flags: ternary;
             meta.ecn: ternary;
@@ -305,19 +306,19 @@ control LaminarIngress(
         }
         actions = { rx; tx; sync; grant_timer; grant_control; drop; foreign; }
         const entries = {
-            // tcp  dma    timer  option v6 known sum offset flags      ecn length          op         port
-            (true, false, false, _, _, _, false, _, _, _, _, _, _): drop();
-            (true, false, false, _, false, 1, true, _, _, _, 0 &&& 0xffe0, _, _): drop();
-            (true, false, false, _, false, 1, true, _, _, _, 32 &&& 0xfff8, _, _): drop();
-            (true, false, false, true, false, 1, true, 8, _, _, 40 &&& 0xfff8, _, _): drop();
-            (true, false, false, true, false, 1, true, 8, _, _, 48 &&& 0xfffc, _, _): drop();
-            (true, false, false, _, true, 1, true, _, _, _, 0 &&& 0xfff0, _, _): drop();
-            (true, false, false, _, true, 1, true, _, _, _, 16 &&& 0xfffc, _, _): drop();
-            (true, false, false, true, true, 1, true, 8, _, _, 16 &&& 0xfff0, _, _): drop();
-            (true, false, false, false, _, 1, true, 5, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
-            (true, false, false, true, _, 1, true, 8, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
-            (true, false, false, false, _, 1, true, 5, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
-            (true, false, false, true, _, 1, true, 8, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
+            // tcp  dma    timer  option v6 known bad offset flags      ecn length          op         port
+            (true, false, false, _, _, _, true, _, _, _, _, _, _): drop();
+            (true, false, false, _, false, 1, false, _, _, _, 0 &&& 0xffe0, _, _): drop();
+            (true, false, false, _, false, 1, false, _, _, _, 32 &&& 0xfff8, _, _): drop();
+            (true, false, false, true, false, 1, false, 8, _, _, 40 &&& 0xfff8, _, _): drop();
+            (true, false, false, true, false, 1, false, 8, _, _, 48 &&& 0xfffc, _, _): drop();
+            (true, false, false, _, true, 1, false, _, _, _, 0 &&& 0xfff0, _, _): drop();
+            (true, false, false, _, true, 1, false, _, _, _, 16 &&& 0xfffc, _, _): drop();
+            (true, false, false, true, true, 1, false, 8, _, _, 16 &&& 0xfff0, _, _): drop();
+            (true, false, false, false, _, 1, false, 5, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
+            (true, false, false, true, _, 1, false, 8, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
+            (true, false, false, false, _, 1, false, 5, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
+            (true, false, false, true, _, 1, false, 8, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
             (false, true, false, _, _, 1, _, _, _, _, _, DMA_TX, PORT_HOST): tx();
             (false, true, false, _, _, 1, _, _, _, _, _, DMA_SYNC, PORT_HOST): sync();
             (false, true, false, _, _, _, _, _, _, _, _, DMA_GRANT, PORT_CONTROL): grant_control();

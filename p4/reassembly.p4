@@ -148,15 +148,16 @@ control Reassembly(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             meta.behind: ternary;
             meta.unacked: ternary;
         }
-        actions = { do_rx_segment; do_rx_extend; do_rx_read; }
+        actions = { do_rx_segment; do_rx_extend; do_rx_read; NoAction; }
         const entries = {
             (KIND_RX, _, 0x80000000 &&& 0x80000000): do_rx_read();
             (KIND_RX, 0x80000000 &&& 0x80000000, _): do_rx_read();
             (KIND_RX, _, _): do_rx_segment();
             (KIND_MERGE, _, _): do_rx_segment();
             (KIND_SYNC, _, _): do_rx_extend();
+            (_, _, _): do_rx_read();
         }
-        const default_action = do_rx_read();
+        const default_action = NoAction();
     }
 
     // ---- differences ----

@@ -63,18 +63,20 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
             hdr.timestamps.echo: ternary;
 #endif
         }
-        actions = { do_tx_ack; do_tx_send; do_tx_read; }
+        actions = { do_tx_ack; do_tx_send; do_tx_read; NoAction; }
         const entries = {
 #ifdef TIMELY
             (KIND_RX, _, 1, 0x80000000 &&& 0x80000000): do_tx_read();
             (KIND_RX, RX_WITHIN, _, _): do_tx_ack();
             (KIND_TX, _, _, _): do_tx_send();
+            (_, _, _, _): do_tx_read();
 #else
             (KIND_RX, RX_WITHIN): do_tx_ack();
             (KIND_TX, _): do_tx_send();
+            (_, _): do_tx_read();
 #endif
         }
-        const default_action = do_tx_read();
+        const default_action = NoAction();
     }
 
 #ifdef TIMELY
@@ -188,12 +190,13 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action do_edge_read() { meta.snd_edge = tx_edge_read.execute(hdr.seg.flow); }
 
     table tx_edge_of {
-        key = { hdr.seg.kind: exact; }
-        actions = { do_edge_ack; do_edge_read; }
+        key = { hdr.seg.kind: ternary; }
+        actions = { do_edge_ack; do_edge_read; NoAction; }
         const entries = {
             KIND_RX: do_edge_ack();
+            _: do_edge_read();
         }
-        const default_action = do_edge_read();
+        const default_action = NoAction();
     }
 
     // ---- differences ----

@@ -456,7 +456,7 @@ pub enum ParseOp {
     Assign(Dst, Expr),
     /// Into checksum unit: values, subtracted or added.
     Checksum(usize, Vec<Expr>, bool),
-    /// Whether the sum is right.
+    /// Whether the sum is wrong: on the chip, a checksum unit gives 1 for an error.
     Verify(usize, Dst),
     /// Sum of the rest of the packet, less what is extracted from here on.
     Residual(usize, Dst),

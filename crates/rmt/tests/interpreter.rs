@@ -133,7 +133,7 @@ fn registers_hold_words_within_their_size() {
     let decls = "Register<pair_t, bit<16>>(4, {7, 8}) r;\n\
         RegisterAction2<pair_t, bit<16>, bit<32>, bit<16>>(r) add = {\n\
         void apply(inout pair_t v, out bit<32> now, out bit<16> which) {\n\
-        which = this.predicate(v.lo == 7, v.hi == 9);\n v.lo = v.lo |+| hdr.seg.seq; now = v.lo; } };\n\
+        which = this.predicate<bit<16>>(v.lo == 7, v.hi == 9);\n v.lo = v.lo |+| hdr.seg.seq; now = v.lo; } };\n\
         action do() { hdr.seg.word = add.execute(hdr.seg.flow, hdr.seg.len); }\n\
         table t { actions = { do; } default_action = do(); }";
     let mut m = ingress(decls, "t.apply();");

@@ -151,6 +151,10 @@ impl<'a> Elab<'a> {
         if call.args.len() > 4 {
             return Err(Problem::error(pos, "predicate has at most four conditions"));
         }
+        if call.types.is_empty() {
+            return Err(Problem::error(pos, "the type of `this.predicate` is not named")
+                .help("the chip's compiler infers none: write this.predicate<bit<16>>(...)"));
+        }
         let list: Res<Vec<Expr>> = call.args.iter().map(|e| self.expr(e, Some(Ty::Bool))).collect();
         Ok(Expr { kind: ExprKind::Predicate(list?), ty: expected.unwrap_or(Ty::Bit(16)), pos })
     }

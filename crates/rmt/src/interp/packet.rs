@@ -138,7 +138,7 @@ impl Parse<'_> {
                 let s = sum(&self.pack(values, phv));
                 self.sums[*unit] = add(self.sums[*unit], if *subtract { !s & 0xffff } else { s });
             }
-            ParseOp::Verify(unit, dst) => set(phv, dst, (self.sums[*unit] == 0xffff) as u128),
+            ParseOp::Verify(unit, dst) => set(phv, dst, (self.sums[*unit] != 0xffff) as u128),
             ParseOp::Residual(unit, dst) => self.residuals.push((*unit, dst.clone())),
         }
         Some(())

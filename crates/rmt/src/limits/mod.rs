@@ -1,6 +1,7 @@
-//! Limits of the architecture, apart from room: rules for actions, conditions, stateful ALUs, mirrors and checksum
-//! units. Each refusal has what to write instead.
+//! Limits of the architecture, apart from room: rules for actions, conditions, stateful ALUs, hash and checksum units,
+//! and mirrors. Each refusal has what to write instead.
 mod action;
+mod extern_units;
 mod gateway;
 mod salu;
 mod text;
@@ -28,6 +29,7 @@ pub(crate) fn check(program: &Program) -> Vec<Problem> {
         half(program, gress, &mut out);
     }
     salu::check(program, &mut out);
+    extern_units::check(program, &mut out);
     out
 }
 

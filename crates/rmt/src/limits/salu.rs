@@ -126,7 +126,8 @@ impl<'p> Alu<'p> {
         self.block(&self.action.body, "", &mut written)?;
         out.append(&mut self.warnings);
         self.inputs()?;
-        self.outputs()
+        self.outputs()?;
+        self.sums_of_pairs(&self.action.body)
     }
 
     fn refuse<T>(&self, pos: Pos, message: &str, help: &str) -> Res<T> {
@@ -161,6 +162,29 @@ impl<'p> Alu<'p> {
             let message = format!("{} outputs are computed, and {free} can be", self.computed.len());
             let help = "the old and the new words and predicate() cost nothing; compute the rest in the next stage";
             return self.refuse(self.action.pos, &message, help);
+        }
+        Ok(())
+    }
+
+    /// The ALUs of a pair give an operation's result only where they also write it to the register.
+    fn sums_of_pairs(&self, body: &[Stmt]) -> Res<()> {
+        if self.updates.len() == 1 {
+            return Ok(());
+        }
+        for stmt in body {
+            match &stmt.kind {
+                StmtKind::Assign(dst, e) if matches!(dst.place, Destination::Out(_)) => {
+                    if matches!(strip(e).kind, ExprKind::Binary(..) | ExprKind::Min(..) | ExprKind::Max(..)) {
+                        let help = "write it to a word and return that, or compute it in the next stage";
+                        return self.refuse(stmt.pos, "a result of a pair is returned and not written", help);
+                    }
+                }
+                StmtKind::If(_, then, els) => {
+                    self.sums_of_pairs(then)?;
+                    self.sums_of_pairs(els)?;
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -195,9 +195,9 @@ impl<'p> Lower<'_, 'p> {
             }
             ParseOp::Verify(unit, dst) => {
                 let sum = self.b.use_var(self.sums[*unit]);
-                let right = self.b.ins().icmp_imm(IntCC::Equal, sum, 0xffff);
-                let right = self.b.ins().uextend(I32, right);
-                self.assign_field(dst, right, 1);
+                let wrong = self.b.ins().icmp_imm(IntCC::NotEqual, sum, 0xffff);
+                let wrong = self.b.ins().uextend(I32, wrong);
+                self.assign_field(dst, wrong, 1);
             }
             ParseOp::Residual(unit, dst) => residuals.push((*unit, dst.clone())),
         }

@@ -515,9 +515,9 @@ impl Parser<'_, '_> {
                 }
                 Late::Verify { unit, dst } => {
                     if let Some(id) = dst.field().filter(|id| plan.carried[0].fields.contains(id)) {
-                        let right = format!("(unit_{unit} == 16'hffff)");
+                        let wrong = format!("(unit_{unit} != 16'hffff)");
                         let name = format!("checked.{}", plan.field(id));
-                        text.line(format!("if ({asks}[{i}]) {}", assignment(&name, plan.width(id), dst, &right, 1)));
+                        text.line(format!("if ({asks}[{i}]) {}", assignment(&name, plan.width(id), dst, &wrong, 1)));
                     }
                 }
             }

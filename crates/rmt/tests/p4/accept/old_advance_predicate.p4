@@ -7,7 +7,7 @@ control Body(inout headers_t hdr, inout metadata_t meta) {
         void apply(inout bit<32> v, out bit<32> old, out bit<32> advance, out bit<16> which) {
             old = v;
             advance = hdr.seg.seq_end - v;
-            which = this.predicate((int<32>)(hdr.seg.seq - v) <= 0);
+            which = this.predicate<bit<16>>((int<32>)(hdr.seg.seq - v) <= 0);
             if ((int<32>)(hdr.seg.seq - v) <= 0) {
                 v = hdr.seg.seq_end;
             }

@@ -9,14 +9,14 @@ control Body(inout headers_t hdr, inout metadata_t meta) {
 
 #define OWN_PARSER
 parser OwnParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out egress_intrinsic_metadata_t eg_intr_md) {
-    bool valid;
+    bool wrong;
     Checksum() sum;
     Checksum() rest;
     state start {
         pkt.extract(eg_intr_md);
         pkt.extract(hdr.seg);
         sum.add(hdr.seg);
-        valid = sum.verify();
+        wrong = sum.verify();
         rest.subtract({ hdr.seg.seq, hdr.seg.ack });
         rest.subtract_all_and_deposit(meta.half);
         transition accept;
