@@ -119,9 +119,13 @@ impl Case {
         };
         match self {
             Case::Echo(a) => {
-                speed(&a.comparison, points(&a.conns) * points(&a.size) * points(&a.depth) * a.rate.len().max(1))
+                let replies = a.reply.as_deref().map_or(1, points) * a.rate.len().max(1) * a.work.len().max(1);
+                speed(&a.comparison, points(&a.conns) * points(&a.size) * points(&a.depth) * replies)
             }
-            Case::Stream(a) => speed(&a.comparison, points(&a.flows) * points(&a.size) * points(&a.dir)),
+            Case::Stream(a) => {
+                let mtus = a.mtu.as_deref().map_or(1, points);
+                speed(&a.comparison, points(&a.flows) * points(&a.size) * points(&a.dir) * mtus)
+            }
             // Two measurements, and time to become quiet before each.
             Case::Idle(a) => speed(&a.comparison, points(&a.conns)) * 4.0,
             Case::Kv(a) => speed(&a.comparison, points(&a.server) * points(&a.conns) * points(&a.depth)),

@@ -1,6 +1,7 @@
 //! HTML page of all reports, with everything it needs inside.
 use crate::goals::{PARTS, Row, verdict};
 use crate::measurement::{plots, shown};
+use crate::paper::published;
 use crate::provenance::Provenance;
 use crate::report::Report;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +52,7 @@ pub(crate) fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<S
         let _ = writeln!(html, "<h3>{}</h3>\n<p class=\"small\">{}</p>", escape(name), escape(&params(name, report)));
         let _ = writeln!(html, "<p class=\"small\">{}</p>", escape(&report.provenance.sentence()));
         let _ = writeln!(html, "<pre>{}</pre>", escape(shown(report).trim_end()));
+        in_the_paper(&mut html, name);
     }
     html += "</body></html>\n";
     Ok(html)
@@ -113,7 +115,24 @@ fn gib(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "?".to_string(), |bytes| format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64))
 }
 
+/// What the paper has of an experiment that is measured by its number.
+fn in_the_paper(html: &mut String, name: &str) {
+    let figures = published::of(name);
+    if figures.is_empty() {
+        return;
+    }
+    *html += "<table>\n<tr class=\"head\"><th>In the paper</th><th></th></tr>\n";
+    for (what, figure) in figures {
+        let _ = writeln!(html, "<tr><td>{}</td><td>{}</td></tr>", escape(what), escape(figure));
+    }
+    *html += "</table>\n";
+}
+
+/// A page of the papers' experiments has no goals.
 fn goals(html: &mut String, rows: &[Row]) {
+    if rows.iter().all(|row| row.measured.is_none()) {
+        return;
+    }
     let met = rows.iter().filter(|row| row.met).count();
     let measured = rows.iter().filter(|row| row.measured.is_some()).count();
     let _ = writeln!(html, "<h2>Goals: {met} of {} met, {measured} measured</h2>\n<table>", rows.len());
@@ -173,10 +192,13 @@ mod tests {
         report.provenance.commit = Some("0123abcd".into());
         let own =
             Report { case: "echo".into(), provenance: report.provenance.clone(), ..Report::new("echo", json!({})) };
-        let reports = BTreeMap::from([("echo-1".to_string(), report), ("my-own".to_string(), own)]);
+        let named = [("echo-1", report), ("my-own", own.clone()), ("flextoe-figure-16", own)];
+        let reports = BTreeMap::from(named.map(|(name, report)| (name.to_string(), report)));
         let html = page(&reports, &crate::goals::rows(&reports)).unwrap();
         assert!(html.contains("Measured on 2") && html.contains("commit 0123abcd") && html.contains("<h3>my-own</h3>"));
         assert!(html.contains(">echo; seconds 2<") && html.ends_with("</body></html>\n"));
+        assert_eq!(html.matches("In the paper").count(), 1);
+        assert!(html.contains("<td>Jain's index at 2,000 flows"), "its paper's figures");
         assert!(!html.contains("src=") && !html.contains("href="));
         assert_eq!((gib(Some(24_684_096 << 10)), gib(None)), ("24 GiB".into(), "?".into()));
         assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");

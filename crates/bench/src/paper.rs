@@ -1,4 +1,7 @@
 //! Experiments of the papers by the number of their figure or table: `opentoe bench paper`.
+mod numbers;
+pub(crate) mod published;
+
 use crate::all;
 use crate::arguments::Common;
 use crate::goals::{Part, curve, part};
@@ -11,7 +14,8 @@ use std::path::PathBuf;
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// Experiments, such as flextoe-figure-15 or smartns; without any, all are listed and none is measured
+    /// Experiments, such as flextoe-figure-15, thesis-figure-4.16 or smartns; without any, all are listed and none is
+    /// measured
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// Where reports go, as NAME.json
@@ -20,9 +24,9 @@ pub struct Arguments {
 }
 
 /// An experiment, with what it shows.
-struct Experiment {
+pub(crate) struct Experiment {
     what: &'static str,
-    part: Part,
+    pub part: Part,
 }
 
 const fn experiment(part: Part, what: &'static str) -> Experiment {
@@ -30,8 +34,9 @@ const fn experiment(part: Part, what: &'static str) -> Experiment {
 }
 
 /// Experiments that have a measurement here, in the papers' order. `laminar` has the numbers of the thesis (chapter 5).
-/// docs/PAPERS.md has a row for each experiment, also for those that software cannot express.
-const EXPERIMENTS: &[Experiment] = &[
+/// docs/PAPERS.md has a row for each experiment, also for those that software cannot express. Congestion control is
+/// DCTCP where the paper's is and the experiment depends on it.
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
     experiment(part("flextoe-table-1", "kv --server memcached --conns 64"), "what TCP costs the processor"),
     experiment(part("flextoe-table-2", "extensions"), "flexible extensions, put on and off under load"),
     experiment(part("flextoe-figure-8", "parallel --steps one"), "rate over programs and cores"),
@@ -39,29 +44,56 @@ const EXPERIMENTS: &[Experiment] = &[
         part("flextoe-figure-9", "kv --server memcached --conns 1 --port fabric,tap,tap-client"),
         "latency of combinations of stacks",
     ),
-    experiment(part("flextoe-figure-10", "echo --conns 128 --size 32,128,512,2048"), "RPC throughput over sizes"),
-    experiment(part("flextoe-figure-11", "echo --conns 1 --linux cubic,polling,one-core"), "RPC latency"),
-    experiment(part("flextoe-figure-12", "stream --size 1448,8192,65536"), "large RPCs"),
+    experiment(
+        curve("flextoe-figure-10-rx", "echo --conns 128 --depth 16 --size 32,128,512,2048 --reply 32 --work 250,1000"),
+        "RPC throughput over sizes: the server receives",
+    ),
+    experiment(
+        curve("flextoe-figure-10-tx", "echo --conns 128 --depth 16 --size 32 --reply 32,128,512,2048 --work 250,1000"),
+        "the same: the server sends",
+    ),
+    experiment(
+        part("flextoe-figure-11", "echo --conns 1 --size 32,64,256,2048 --linux cubic,polling,one-core"),
+        "RPC latency over sizes",
+    ),
+    experiment(
+        curve("flextoe-figure-12-a", "echo --conns 1 --size 8192,65536,1048576 --reply 32"),
+        "large RPCs with a short reply",
+    ),
+    experiment(curve("flextoe-figure-12-b", "echo --conns 1 --size 8192,65536,1048576"), "large RPCs, echoed"),
     experiment(curve("flextoe-figure-13", "echo --conns 1,16,128,1024,4096"), "scalability in connections"),
     experiment(part("flextoe-table-3", "parallel"), "what each step of parallelism brings"),
-    experiment(curve("flextoe-figure-15", "loss"), "throughput over loss rates"),
-    experiment(part("flextoe-figure-16", "fairness"), "fairness over flows"),
-    experiment(part("flextoe-table-4", "incast"), "incast, with congestion control and without"),
     experiment(
-        part("laminar-figure-5.9", "echo --conns 1 --engine flextoe,laminar --linux cubic,polling"),
+        part("flextoe-figure-14", "parallel --steps one,pipelined,replicated --programs 1 --size 64,2048"),
+        "FlexTOE on x86: in one thread, in one of each module, replicated",
+    ),
+    experiment(curve("flextoe-figure-15", "loss --engine flextoe,flextoe-published"), "throughput over loss rates"),
+    experiment(part("flextoe-figure-16", "fairness"), "fairness over flows"),
+    experiment(
+        part("flextoe-table-4", "incast --engine flextoe,flextoe-published"),
+        "incast, with control and without",
+    ),
+    experiment(curve("flextoe-table-6", "instructions"), "what a request costs, by module"),
+    experiment(
+        part("laminar-figure-5.8", "echo --conns 1 --size 64,1024 --engine flextoe,laminar --linux cubic,polling"),
         "unloaded latency",
     ),
     experiment(
-        curve("laminar-figure-5.10", "echo --engine flextoe,laminar --rate 50000,100000,200000"),
+        curve("laminar-figure-5.9", "echo --conns 32 --engine flextoe,laminar --rate 50000,100000,200000"),
         "latency over load",
     ),
+    experiment(part("laminar-figure-5.10", "parallel --steps one --engine laminar"), "rate over programs and cores"),
     experiment(
         curve("laminar-figure-5.11", "echo --engine flextoe,laminar --conns 1,64,1024,4096"),
         "scalability in connections",
     ),
     experiment(
-        part("laminar-figure-5.15", "stream --zero-copy --size 1448,8192,65536 --engine flextoe,laminar"),
-        "byte streams on one core, without copies",
+        part("laminar-figure-5.13", "kv --server memcached --conns 64 --engine flextoe,laminar"),
+        "processor time of a request, in the place of energy",
+    ),
+    experiment(
+        curve("laminar-figure-5.15", "stream --zero-copy --mtu 576,1500,4096,9000 --engine flextoe,laminar"),
+        "byte streams on one core, without copies, over the bytes of a packet",
     ),
     experiment(part("laminar-figure-5.16", "block --disk in-place,copy"), "a disk over the network: random writes"),
     experiment(part("laminar-section-5.5.2", "log --engine flextoe,laminar"), "a shared log"),
@@ -128,7 +160,11 @@ const EXPERIMENTS: &[Experiment] = &[
 /// Measures the experiments that were named, or lists all.
 pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
     let parts: Vec<&Part> = chosen(&arguments.names)?.into_iter().map(|found| &found.part).collect();
-    all::measure_parts(tools, &parts, &arguments.common, &arguments.directory)
+    let done = all::measure_parts(tools, &parts, &arguments.common, &arguments.directory);
+    for part in parts {
+        console::print(&published::text(part.name));
+    }
+    done
 }
 
 /// Shows all experiments.
@@ -137,19 +173,29 @@ pub(crate) fn list() {
     for it in EXPERIMENTS {
         console::print(&format!("{:<width$}  {}\n", it.part.name, it.what));
     }
+    console::print("\nFigures and tables that are no measurement of opentoe bench:\n");
+    let width = numbers::ELSEWHERE.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, what) in numbers::ELSEWHERE {
+        console::print(&format!("{name:<width$}  {what}\n"));
+    }
     console::print(
-        "\nopentoe bench paper NAME ... measures some; the name of a paper stands for all of its experiments\n",
+        "\nopentoe bench paper NAME ... measures some; the name of a paper stands for all of its experiments.\n\
+         Numbers of the thesis are taken, too: thesis-figure-4.16 is flextoe-figure-15.\n",
     );
 }
 
 /// Experiments by name, or by the name of their paper.
-fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
+pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     let mut found: Vec<&Experiment> = Vec::new();
     for name in names {
-        let of_paper = format!("{name}-");
-        let fits = |it: &&Experiment| it.part.name == name || it.part.name.starts_with(&of_paper);
+        let known = numbers::known_as(name);
+        let of_paper = format!("{known}-");
+        let fits = |it: &&Experiment| it.part.name == known || it.part.name.starts_with(&of_paper);
         let before = found.len();
         found.extend(EXPERIMENTS.iter().filter(fits));
+        if let Some(what) = numbers::elsewhere(&known) {
+            return Err(format!("{name} is no measurement of opentoe bench: {what}"));
+        }
         if found.len() == before {
             return Err(format!("there is no experiment `{name}`: opentoe bench paper lists all"));
         }
@@ -197,52 +243,10 @@ mod tests {
             "figure-17",
         ];
         assert_eq!(names(&["smartns"]).unwrap(), sections.map(|of| format!("smartns-{of}")));
-        assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
-    }
-
-    /// The chapter of a number, with its dot, and the number in it; `None` for another word.
-    fn split(word: &str) -> Option<(String, u32)> {
-        let at = word.rfind('.').map_or(0, |dot| dot + 1);
-        Some((word[..at].to_string(), word[at..].parse().ok()?))
-    }
-
-    /// The numbers that a text begins with, such as `8, 9` or `10 to 13`.
-    fn numbers(text: &str) -> Vec<String> {
-        let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());
-        let words: Vec<&str> = words.take_while(|word| *word == "to" || split(word).is_some()).collect();
-        let range = |at: usize| {
-            let (chapter, last) = split(words[at])?;
-            let before = words[..at].strip_suffix(&["to"]).and_then(|before| split(before.last()?));
-            let first = before.map_or(last, |(_, first)| first);
-            Some((first..=last).map(move |number| format!("{chapter}{number}")))
-        };
-        (0..words.len()).filter_map(range).flatten().collect()
-    }
-
-    /// The numbers of a kind (`figure`, `table`) in the first cells of a page's rows.
-    fn numbered(page: &str, kind: &str) -> HashSet<String> {
-        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
-        let lists = cells.flat_map(|cell| cell.split(kind).skip(1));
-        lists.flat_map(|list| numbers(list.trim_start_matches('s'))).collect()
-    }
-
-    #[test]
-    fn every_number_is_in_the_page_of_the_papers() {
-        let rows = "| 5.1, figures 8, 10 to 12; thesis 4.5, figure 4.9, table 2 | x |";
-        let figures = ["8", "10", "11", "12", "4.9"].map(String::from);
-        assert_eq!(numbered(rows, "figure"), HashSet::from(figures));
-        let page = include_str!("../../../docs/PAPERS.md");
-        for it in EXPERIMENTS {
-            let [kind, number] = it.part.name.splitn(3, '-').collect::<Vec<_>>()[1..] else {
-                panic!("{}", it.part.name)
-            };
-            let known = match kind {
-                "section" => page.contains(&format!("| {number}")),
-                kind => numbered(page, kind).contains(number),
-            };
-            assert!(known, "{}", it.part.name);
-            let case = it.part.words.split(' ').next().unwrap();
-            assert!(page.contains(&format!("opentoe bench {case}")), "{}", it.part.name);
-        }
+        assert_eq!(names(&["flextoe-figure-10"]).unwrap(), ["flextoe-figure-10-rx", "flextoe-figure-10-tx"]);
+        assert_eq!(names(&["thesis-figure-4.16"]).unwrap(), ["flextoe-figure-15"]);
+        assert_eq!(names(&["thesis-figure-5.19"]).unwrap(), ["laminar-figure-5.19"]);
+        assert!(names(&["flextoe-figure-17"]).unwrap_err().contains("no experiment `flextoe-figure-17`"));
+        assert!(names(&["thesis-table-5.3"]).unwrap_err().contains("bench/ns3/table-5.3"));
     }
 }

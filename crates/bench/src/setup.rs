@@ -12,7 +12,7 @@ pub struct Stacks {
     /// Stacks: opentoe, linux
     #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
-    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar
+    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar, flextoe-published
     #[arg(long, value_name = "ENGINE,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Ports of OpenTOE: fabric (both ends on OpenTOE), loopback (both on one host, over 127.0.0.1), tap (the server on
@@ -154,7 +154,9 @@ impl Setup {
                 }
                 let congestion = Some(if self.way == LinuxMode::Bbr { "bbr" } else { "cubic" }.to_string());
                 let one_core = self.way == LinuxMode::OneCore;
-                Box::new(VethLab::new(tools, &VethPlan { congestion, one_core, ..VethPlan::default() })?)
+                // Where single frames can be lost, no super-segment passes.
+                let (mtu, single) = (plan.network.mtu, plan.network.loss > 0.0);
+                Box::new(VethLab::new(tools, &VethPlan { congestion, one_core, mtu, single, ..VethPlan::default() })?)
             }
         })
     }
@@ -198,6 +200,7 @@ impl LinuxMode {
 pub(crate) fn series_name(setup: &str) -> String {
     let named = |kind: &EngineKind| setup.split(' ').next() == Some(kind.name());
     let engine = match EngineKind::ALL.iter().find(|kind| named(kind)) {
+        None if setup.split(' ').next() == Some(PUBLISHED) => "OpenTOE, as published".to_string(),
         Some(EngineKind::Flextoe) => "OpenTOE".to_string(),
         Some(other) => format!("OpenTOE, {}", other.name()),
         None => String::new(),
@@ -217,10 +220,14 @@ pub(crate) fn series_name(setup: &str) -> String {
     }
 }
 
+/// FlexTOE as published: no SACK, so go-back-N; one interval; each segment acknowledged (sections 3.1.3 and 5.2).
+pub(crate) const PUBLISHED: &str = "flextoe-published";
+
 /// The engine of this name.
 pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
-    EngineKind::of_name(text).map(EngineKind::name).ok_or_else(|| {
-        let names: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
+    let found = EngineKind::of_name(text).map(EngineKind::name);
+    found.or((text == PUBLISHED).then_some(PUBLISHED)).ok_or_else(|| {
+        let names = EngineKind::ALL.iter().map(|kind| kind.name()).chain([PUBLISHED]).collect::<Vec<&str>>();
         format!("there is no engine `{text}`; there are {}", names.join(", "))
     })
 }

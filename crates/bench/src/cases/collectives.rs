@@ -43,7 +43,7 @@ pub struct Arguments {
     /// (the kernel's TCP, ranks on a core each), one-core (the same, ranks on one core)
     #[arg(long, value_name = "WAY,...", default_value = "sockets,zeronic,roce,linux", value_parser = listed(way))]
     pub way: String,
-    /// Engines below sockets: flextoe, laminar, zeronic, zeronic-laminar
+    /// Engines below sockets: flextoe, laminar, zeronic, zeronic-laminar, flextoe-published
     #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// What decides on headers below ZeroNIC: flextoe, laminar, linux

@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Bytes of a message
     #[arg(long, value_name = "BYTES,...", default_value = "64", value_parser = numbered(1 << 20))]
     pub size: String,
+    /// Bytes of a reply; those of the message where none is named
+    #[arg(long, value_name = "BYTES,...", value_parser = numbered(1 << 20))]
+    pub reply: Option<String>,
     /// Messages in flight on each connection
     #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(1024))]
     pub depth: String,
@@ -52,6 +55,9 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         ("size", numbers(&arguments.size)?),
         ("depth", numbers(&arguments.depth)?),
     ];
+    if let Some(reply) = &arguments.reply {
+        axes.push(("reply", numbers(reply)?));
+    }
     if !arguments.rate.is_empty() {
         axes.push(("rate", arguments.rate.iter().map(|rate| json!(rate)).collect()));
     }
@@ -89,7 +95,7 @@ fn load(setup: &Setup, point: &Value, (warm_up, seconds): (f64, f64), batch: boo
     let work = point["work"].as_u64().map(|cycles| ["-k".to_string(), cycles.to_string()]);
     Load {
         size,
-        reply: size,
+        reply: point["reply"].as_u64().unwrap_or(size),
         connections: (0..programs).map(share).collect(),
         one_place: true,
         servers: programs,
@@ -112,10 +118,10 @@ mod tests {
         let stacks =
             Stacks { stack: "linux".into(), engine: "flextoe".into(), port: "fabric".into(), linux: "polling".into() };
         let setup = stacks.all().unwrap()[0];
-        let point = json!({ "conns": 32_001, "size": 64, "depth": 1, "rate": 6, "work": 250 });
+        let point = json!({ "conns": 32_001, "size": 64, "reply": 32, "depth": 1, "rate": 6, "work": 250 });
         let load = load(&setup, &point, (1.0, 2.0), false);
         assert_eq!(load.connections, [10_667, 10_667, 10_667]);
-        assert_eq!(load.servers, 3);
+        assert_eq!((load.servers, load.size, load.reply), (3, 64, 32));
         assert_eq!(load.client_options, ["-y", "-R", "2"]);
         assert_eq!(load.server_options, ["-y", "-k", "250"]);
     }

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Stacks: opentoe, linux
     #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
-    /// Engine of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar
+    /// Engine of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar, flextoe-published
     #[arg(long, value_name = "NAME", default_value = "flextoe")]
     pub engine: String,
     #[arg(long, help = congestion_help("Congestion control on OpenTOE"), value_name = "NAME", default_value = "dctcp")]

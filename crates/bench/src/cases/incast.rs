@@ -17,6 +17,30 @@ use serde_json::{Value, json};
 const REQUEST: u64 = 64 << 10;
 const REPLY: u64 = 32;
 
+/// FlexTOE table 4: place, 99.99th percentile in ms and Jain's index, each with congestion control and without.
+const PUBLISHED: [(&str, [f64; 2], [f64; 2]); 5] = [
+    ("4/16", [5.98, 11.58], [0.98, 0.95]),
+    ("4/64", [10.75, 44.39], [0.96, 0.73]),
+    ("4/128", [13.74, 64.25], [0.99, 0.53]),
+    ("10/10", [2.50, 18.26], [0.95, 0.78]),
+    ("20/20", [7.35, 138.32], [0.95, 0.46]),
+];
+
+/// The paper's bars at these places, behind so many others.
+fn published(places: &[String], others: usize, figure: fn(&([f64; 2], [f64; 2])) -> [f64; 2]) -> Vec<Line> {
+    let line = |(at, name): (usize, &str)| {
+        let of = |place: &String| PUBLISHED.iter().find(|(known, ..)| known == place);
+        let value = |(number, place): (usize, &String)| {
+            of(place).map(|(_, tail, jain)| (number as f64, figure(&(*tail, *jain))[at]))
+        };
+        let points = places.iter().enumerate().filter_map(value).collect();
+        let name = format!("published: {name} (FlexTOE, NSDI table 4)");
+        Line { name, points, colour: others + at, stroke: LineStyle::Reference, ..Line::default() }
+    };
+    let lines = ["dctcp", "no congestion control"].into_iter().enumerate().map(line);
+    lines.filter(|line: &Line| !line.points.is_empty()).collect()
+}
+
 /// Arguments of the case.
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -27,7 +51,7 @@ pub struct Arguments {
     pub points: String,
     #[arg(long, help = congestion_help("Congestion controls"), value_name = "NAME,...", default_value = "dctcp,timely,off", value_parser = listed(congestion))]
     pub congestion: String,
-    /// Engines: flextoe, laminar, zeronic, zeronic-laminar
+    /// Engines: flextoe, laminar, zeronic, zeronic-laminar, flextoe-published
     #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Rate of the server's port, Mbit/s
@@ -188,18 +212,21 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         };
         controls.iter().enumerate().map(line).collect()
     };
-    let chart = |title: &str, y: &str, figure| Chart {
+    let others = controls.len();
+    let chart = |title: &str, y: &str, figure, of_paper| Chart {
         title: title.into(),
         x: "clients' hosts / connections".into(),
         y: y.into(),
         places: places.clone(),
-        lines: lines(figure),
+        lines: lines(figure).into_iter().chain(published(&places, others, of_paper)).collect(),
         ..Chart::default()
     };
     let tail = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p9999);
     let (latency, fairness) = (
-        chart("Incast: 99.99th percentile of a 64 KiB request's latency", "latency", tail),
-        chart("Incast: Jain's index over connections", "Jain's index", |run| run.figure("jain")),
+        chart("Incast: 99.99th percentile of a 64 KiB request's latency", "latency", tail, |(tail, _)| {
+            tail.map(|ms| ms * 1e3)
+        }),
+        chart("Incast: Jain's index over connections", "Jain's index", |run| run.figure("jain"), |(_, jain)| *jain),
     );
     vec![
         ("incast-latency", Chart { log_y: true, unit: Unit::Time, ..latency }),
@@ -228,6 +255,14 @@ fn degree_and_connections(text: &str) -> Result<(usize, usize), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_papers_rows_are_drawn_where_they_were_measured() {
+        let places = ["7/7", "10/10"].map(String::from);
+        let lines = published(&places, 3, |(tail, _)| *tail);
+        assert_eq!(lines.iter().map(|line| line.points.clone()).collect::<Vec<_>>(), [[(1.0, 2.5)], [(1.0, 18.26)]]);
+        assert!(published(&places[..1], 3, |(_, jain)| *jain).is_empty(), "the legend names nothing else");
+    }
 
     #[test]
     fn points_are_read() {

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Stacks: opentoe, linux
     #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
-    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar
+    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar, flextoe-published
     #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Engine of the hosts that clients are on, where it is to be another one, as in thesis figure 5.17

@@ -9,6 +9,7 @@ use crate::arguments::{Common, list, listed, numbered, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
 use crate::plot::{Chart, Line, LineStyle, series};
 use crate::report::{Report, Run, label};
+use crate::setup::engine;
 use crate::tools::Tools;
 use ::daemon::config::Mapping;
 use clap::Args;
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// replicated (two of each module but the protocol's), groups-2, groups-4 (with as many flow groups)
     #[arg(long, value_name = "STEP,...", default_value = "one,pipelined,replicated,groups-2,groups-4", value_parser = listed(step))]
     pub steps: String,
+    /// Engines of OpenTOE; only flextoe's data-path can be divided, others are one thread
+    #[arg(long, value_name = "ENGINE,...", default_value = "flextoe", value_parser = listed(engine))]
+    pub engine: String,
     /// Server programs, each with a client program
     #[arg(long, value_name = "N,...", default_value = "1,2,4", value_parser = numbered(64))]
     pub programs: String,
@@ -68,7 +72,7 @@ pub(crate) fn estimate(arguments: &Arguments) -> f64 {
         .map(|text| count(text))
         .iter()
         .product::<usize>();
-    let setups = count(&arguments.steps) + count(&arguments.stack) - 1;
+    let setups = count(&arguments.engine) * count(&arguments.steps) + count(&arguments.stack) - 1;
     let (warm_up, seconds) = times(&arguments.common);
     (points * setups) as f64 * f64::from(arguments.common.pairs) * (warm_up + seconds + 1.0)
 }
@@ -77,22 +81,36 @@ fn times(common: &Common) -> (f64, f64) {
     (if common.quick { 0.2 } else { 0.5 }, common.seconds(SECONDS))
 }
 
-/// What is measured in turn: a step of OpenTOE's, or Linux.
-type Step = (Stack, &'static str, Mapping);
+/// What is measured in turn: a step of an engine of OpenTOE's, or Linux.
+struct Step {
+    stack: Stack,
+    setup: String,
+    engine: &'static str,
+    mapping: Mapping,
+}
+
+/// The steps of all engines, then Linux.
+fn steps(arguments: &Arguments) -> Result<Vec<Step>, String> {
+    let mut all = Vec::new();
+    for stack in list(&arguments.stack, stack)? {
+        if stack == Stack::Linux {
+            all.push(Step { stack, setup: "linux cubic".into(), engine: "", mapping: Mapping::default() });
+            continue;
+        }
+        for engine in list(&arguments.engine, engine)? {
+            let divided = list(&arguments.steps, step)?;
+            let possible = divided.into_iter().filter(|(_, mapping)| engine == "flextoe" || !mapping.threads);
+            let named = |name: &str| if engine == "flextoe" { name.into() } else { format!("{engine} {name}") };
+            all.extend(possible.map(|(name, mapping)| Step { stack, setup: named(name), engine, mapping }));
+        }
+    }
+    Ok(all)
+}
 
 /// Runs the experiment.
 pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
-    let mut ways: Vec<Step> = Vec::new();
-    for stack in list(&arguments.stack, stack)? {
-        match stack {
-            Stack::Opentoe => {
-                let steps = list(&arguments.steps, step)?.into_iter();
-                ways.extend(steps.map(|(name, mapping)| (stack, name, mapping)));
-            }
-            Stack::Linux => ways.push((stack, "linux cubic", Mapping::default())),
-        }
-    }
+    let ways = steps(arguments)?;
     let points = combine(&[
         ("programs", numbers(&arguments.programs)?),
         ("conns", numbers(&arguments.conns)?),
@@ -100,13 +118,13 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         ("depth", numbers(&arguments.depth)?),
     ]);
     let (warm_up, seconds) = times(common);
-    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs, "engine": "flextoe" });
+    let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "pairs": common.pairs });
     let mut report = Report::new("parallel", params);
     tools.print_line(&format!("parallel: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for point in &points {
             for way in &ways {
-                let place = format!("{} on {}", label(point), way.1);
+                let place = format!("{} on {}", label(point), way.setup);
                 let run = measure(tools, common, way, point);
                 let Some(mut run) = report.measured(tools, &place, run)? else { continue };
                 run.round = round;
@@ -118,7 +136,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     Ok(report)
 }
 
-fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &Step, point: &Value) -> Result<Run, String> {
+fn measure(tools: &Tools, common: &Common, step: &Step, point: &Value) -> Result<Run, String> {
     let number = |name: &str| point[name].as_u64().unwrap_or(0);
     let (programs, connections, size) = (number("programs") as usize, number("conns") as usize, number("size"));
     let (warm_up, seconds) = times(common);
@@ -138,9 +156,10 @@ fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &Step, point:
     if load.connections.contains(&0) {
         return Err("there are fewer connections than programs".into());
     }
-    let lab: Box<dyn Lab> = match stack {
+    let lab: Box<dyn Lab> = match step.stack {
         Stack::Opentoe => {
-            let plan = FabricPlan { clients: programs, spread: Some(mapping.clone()), ..FabricPlan::default() };
+            let spread = Some(step.mapping.clone());
+            let plan = FabricPlan { clients: programs, engine: step.engine, spread, ..FabricPlan::default() };
             Box::new(FabricLab::new(tools, &plan)?)
         }
         Stack::Linux => {
@@ -149,7 +168,7 @@ fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &Step, point:
         }
     };
     let outcome = rpc::run(tools, &*lab, &load)?;
-    let mut run = Run { setup: (*name).into(), ..Run::new(*stack, 0, point) };
+    let mut run = Run { setup: step.setup.clone(), ..Run::new(step.stack, 0, point) };
     window::note(&mut run, &outcome.sample, outcome.cpu_s);
     run.gbit_per_s = Some(outcome.sample.rate() * size as f64 * 8.0 / 1e9);
     run.figures.insert("seconds".into(), seconds.into());
@@ -182,6 +201,19 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_flextoe_is_divided() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let line = clap::Parser::try_parse_from(["parallel", "--engine", "flextoe,laminar", "--steps", "one,groups-2"]);
+        let Line { arguments } = line.unwrap();
+        let setups: Vec<String> = steps(&arguments).unwrap().into_iter().map(|step| step.setup).collect();
+        assert_eq!(setups, ["one", "groups-2", "laminar one", "linux cubic"]);
+    }
 
     #[test]
     fn each_step_adds_to_the_one_before() {

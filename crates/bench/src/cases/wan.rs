@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Buffer before each link, percent of rate times round trip; 64 KiB at least
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub buffer: u64,
-    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar
+    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar, flextoe-published
     #[arg(long, value_name = "NAME,...", default_value = "flextoe,laminar", value_parser = listed(engine))]
     pub engine: String,
     #[arg(long, help = congestion_help("Congestion control on OpenTOE"), value_name = "NAME", default_value = "cubic")]

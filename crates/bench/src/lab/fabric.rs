@@ -2,6 +2,7 @@
 use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::{CLIENT_PORTS, Lab, Stack};
 use crate::process::Process;
+use crate::setup::PUBLISHED;
 use crate::tools::Tools;
 use ::daemon::config::Mapping;
 use ::daemon::protocol::Question;
@@ -269,8 +270,12 @@ pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
         format!("rdma = \"own\"\n{loss}rdma_payload = \"{payload}\"\nrdma_congestion = \"{congestion}\"\n")
     });
     let rdma = rdma.unwrap_or_default();
+    let (engine, tcp) = match engine {
+        PUBLISHED => ("flextoe", "tcp = { sack = false, delayed_acks = false, intervals = 1 }\n"),
+        other => (other, ""),
+    };
     format!(
-        "prefix_len = 16\nengine = \"{engine}\"\necn = {}\n{congestion}{rdma}ephemeral_first = {}\nephemeral_last = {}\n\
+        "prefix_len = 16\nengine = \"{engine}\"\necn = {}\n{tcp}{congestion}{rdma}ephemeral_first = {}\nephemeral_last = {}\n\
          memory = {{ rx_bytes = {}, tx_bytes = {}, slots = {}, log_bytes = {} }}\n",
         plan.congestion == Some("dctcp"),
         CLIENT_PORTS.0,
@@ -297,6 +302,16 @@ mod tests {
         assert_eq!(config.hosts[300].stack.address, Ipv4Addr::new(10, 77, 1, 45));
         assert_eq!(config.fabrics[0].config, network);
         assert!(config.hosts[0].stack.ecn);
+    }
+
+    #[test]
+    fn one_engine_is_flextoe_as_published() {
+        let plan = FabricPlan { client_engine: Some(PUBLISHED), ..FabricPlan::default() };
+        let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
+        let tcp = config.hosts.iter().map(|host| host.stack.tcp).collect::<Vec<_>>();
+        assert!(tcp[0].sack && tcp[0].delayed_acks && !tcp[1].sack && !tcp[1].delayed_acks);
+        assert_eq!((tcp[0].intervals, tcp[1].intervals, tcp[1].timestamps), (32, 1, true));
+        assert!(config.hosts.iter().all(|host| host.engine.name() == "flextoe"));
     }
 
     #[test]
