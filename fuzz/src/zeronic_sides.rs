@@ -85,6 +85,13 @@ impl Transport for Puppet {
     fn in_order(&mut self, _: Socket) -> Result<InOrder, String> {
         if self.dies { Err("it died".into()) } else { Ok(std::mem::take(&mut self.in_order)) }
     }
+    fn read(&mut self, _: Socket, into: &mut [u8]) -> Result<InOrder, String> {
+        into.fill(DUMMY);
+        if self.dies { Err("it died".into()) } else { Ok(std::mem::take(&mut self.in_order)) }
+    }
+    fn write(&mut self, _: Socket, _: &[u8]) -> Result<usize, String> {
+        Ok(self.takes as usize)
+    }
     fn end(&mut self, _: Socket) {}
     fn close(&mut self, _: Socket) {}
     fn headers_in(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {

@@ -94,7 +94,7 @@ fn received(bench: &Bench, send: impl FnOnce(&str) -> Outcome) -> Result<(), Str
 }
 
 /// A program, once it has printed that it listens.
-fn listening<'a>(bench: &'a Bench, command: Command) -> Result<Process<'a>, String> {
+pub(crate) fn listening<'a>(bench: &Bench<'a>, command: Command) -> Result<Process<'a>, String> {
     let mut program = bench.session.spawn(command)?;
     bench.session.until("the program to listen", || {
         program.running()?;

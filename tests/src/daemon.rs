@@ -1,5 +1,5 @@
 //! The daemon of a laboratory: its configuration, its start and end, and questions to it.
-use crate::lab::{BEYOND, DEVICE, Lab, Link, SECOND, SERVER, SERVER6};
+use crate::lab::{BEYOND, DEVICE, FEW_LINES, Lab, Link, SECOND, SERVER, SERVER6};
 use crate::network::Namespace;
 use crate::process::{Process, Session};
 use crate::report::Outcome;
@@ -387,6 +387,9 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         text += &crate::over_tcp::configuration();
         text += &crate::one_address::configuration(crate::over_tcp::FABRIC, &lab.engine);
         text += &crate::volumes::configuration(socket.parent().unwrap_or(Path::new(".")));
+    }
+    if lab.memory.starts_with(FEW_LINES) {
+        text = text.replace("\ntransport = ", "\nplaced_connections = 1\ntransport = ");
     }
     text
 }

@@ -7,6 +7,7 @@ use crate::descriptors;
 use crate::direct;
 use crate::early;
 use crate::exhaustion;
+use crate::few_lines;
 use crate::hostile;
 use crate::lab::Link;
 use crate::logs;
@@ -36,6 +37,10 @@ pub enum Hosts {
     Logs,
     /// Programs' memory in which received bytes land.
     Heaps,
+    /// Fewer lines in the flow table than there are connections.
+    Lines,
+    /// Both.
+    LinesAndHeaps,
 }
 
 /// One fault.
@@ -151,6 +156,13 @@ pub const ALL: &[Fault] = &[
     fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
     fault("no memory", &[Link::Fabric], exhaustion::no_memory),
     fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
+    lines("flow table: more connections than lines", &[Link::TapServer, Link::Fabric, Link::Lossy], few_lines::served),
+    lines("flow table: toe_comm, with loss", &[Link::Lossy], few_lines::streams),
+    heap_lines("flow table: few lines, direct receives", &[Link::Fabric, Link::Lossy], direct::receives),
+    fatal_heap_lines("flow table: few lines, sends by reference, takeover", &[Link::Fabric], referred::taken_over),
+    fatal_heap_lines("flow table: few lines, sends by reference, killed", &[Link::Fabric], referred::daemon_killed),
+    fatal_lines("flow table: few lines, takeover", &[Link::TapServer, Link::Fabric], takeover::under_load),
+    fatal_lines("flow table: few lines, daemon killed", &[Link::TapServer, Link::Fabric], restart::connections),
     fatal("takeover under load", TAKEN_OVER, takeover::under_load),
     fatal("spliced, and the daemon taken over", &[Link::TapServer, Link::Fabric], splicing::taken_over),
     fault("takeover refused", &[Link::Fabric], takeover::refused),
@@ -182,6 +194,22 @@ const fn heap(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Out
 
 const fn fatal_heap(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
     Fault { hosts: Hosts::Heaps, ..fatal(name, links, run) }
+}
+
+const fn lines(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { hosts: Hosts::Lines, ..fault(name, links, run) }
+}
+
+const fn heap_lines(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { hosts: Hosts::LinesAndHeaps, ..fault(name, links, run) }
+}
+
+const fn fatal_heap_lines(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { hosts: Hosts::LinesAndHeaps, ..fatal(name, links, run) }
+}
+
+const fn fatal_lines(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { hosts: Hosts::Lines, ..fatal(name, links, run) }
 }
 
 /// Far more than any machine moves before the fault.

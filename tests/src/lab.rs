@@ -25,6 +25,9 @@ pub const DEVICE: &str = "toe0";
 /// The end of an engine's name where its program runs as simulated RTL (docs/RTL.md).
 pub const SIMULATED: &str = "-rtl";
 
+/// Few lines of the flow tables.
+pub const FEW_LINES: &str = "placed_connections = 2";
+
 /// The engine with which everything runs.
 pub const FIRST_ENGINE: &str = "flextoe";
 
@@ -173,6 +176,19 @@ impl<'a> Lab<'a> {
     pub fn with_heaps(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
         let engine = if engine.starts_with("zeronic") { engine } else { "zeronic" };
         Lab::with(session, link, engine, "heap_bytes = 268435456")
+    }
+
+    /// One whose hosts place the payload of two connections only, on this engine where it places any. Of the ZeroNIC
+    /// hosts beside, each places that of one.
+    pub fn with_lines(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
+        let engine = if engine.starts_with("zeronic") { engine } else { "zeronic" };
+        Lab::with(session, link, engine, FEW_LINES)
+    }
+
+    /// As [`Lab::with_lines`], with programs' memory that bytes land in.
+    pub fn with_lines_and_heaps(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
+        let engine = if engine.starts_with("zeronic") { engine } else { "zeronic" };
+        Lab::with(session, link, engine, "placed_connections = 2\nheap_bytes = 268435456")
     }
 
     /// One whose hosts have these keys in their section of memory.

@@ -16,6 +16,7 @@ pub mod endurance;
 mod exhaustion;
 pub mod experiments;
 pub mod faults;
+mod few_lines;
 pub mod guest;
 pub mod hostile;
 pub mod jobs;

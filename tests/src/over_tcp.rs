@@ -9,7 +9,7 @@ use crate::report::Outcome;
 use std::process::Command;
 
 /// What decides on headers, and the last byte of the address of the server's host; the client's is the next one.
-const TRANSPORTS: [(&str, u8); 3] = [("flextoe", 1), ("laminar", 3), ("linux", 5)];
+pub(crate) const TRANSPORTS: [(&str, u8); 3] = [("flextoe", 1), ("laminar", 3), ("linux", 5)];
 const SIDES: [&str; 2] = ["server", "client"];
 /// Their network.
 pub(crate) const FABRIC: &str = "rough";
@@ -31,11 +31,11 @@ pub(crate) fn configuration() -> String {
     text
 }
 
-fn name((transport, _): (&str, u8), side: usize) -> String {
+pub(crate) fn name((transport, _): (&str, u8), side: usize) -> String {
     format!("{transport}-{}", SIDES[side])
 }
 
-fn address((_, last): (&str, u8), side: usize) -> String {
+pub(crate) fn address((_, last): (&str, u8), side: usize) -> String {
     format!("10.79.0.{}", last + side as u8)
 }
 

@@ -35,6 +35,12 @@ fn received(flow: &Value) -> Option<String> {
     let figure = |name: &str| flow["figures"][name].as_u64();
     let all = figure("rx_bytes").filter(|bytes| *bytes > 0)?;
     let bytes = several(all, "byte");
+    if has_no_line(flow) {
+        return Some(format!(
+            "  received: {bytes}, all copied by the transport, for the flow table had no line left \
+             (memory.placed_connections)"
+        ));
+    }
     Some(match figure("landed_bytes").map(|landed| landed.min(all)) {
         None => format!("  received: {bytes}, copied out of the receive buffer, for the host has no memory.heap_bytes"),
         Some(0) => format!("  received: {bytes}, copied out of the receive buffer: no large buffer waited for them"),
@@ -45,15 +51,25 @@ fn received(flow: &Value) -> Option<String> {
     })
 }
 
+/// The flow table had no line for the connection (docs/ZERONIC.md, "More connections than lines").
+fn has_no_line(flow: &Value) -> bool {
+    flow["figures"]["no_line"].as_u64().is_some()
+}
+
 /// How bytes went that the program wanted to send by reference, and why some were copied (docs/ZERONIC.md, "Sends by
 /// reference").
 fn referred(flow: &Value) -> Option<String> {
     let figure = |name: &str| flow["figures"][name].as_u64().unwrap_or(0);
+    let barred = if has_no_line(flow) {
+        "the flow table had no line left (memory.placed_connections)"
+    } else {
+        "another process may have the connection"
+    };
     let reasons = [
         ("copied_outside", "their memory is not the heap's"),
         ("copied_short", "their buffers are short"),
         ("copied_crowded", "too many buffers were under way"),
-        ("copied_barred", "another process may have the connection"),
+        ("copied_barred", barred),
     ];
     let copied: Vec<_> =
         reasons.iter().map(|(name, why)| (figure(name), why)).filter(|(bytes, _)| *bytes > 0).collect();
@@ -93,6 +109,15 @@ mod tests {
         assert!(of(json!({ "rx_bytes": 7 })).ends_with("for the host has no memory.heap_bytes"));
         assert!(of(json!({ "rx_bytes": 7, "landed_bytes": 0 })).contains("7 bytes, copied"));
         assert!(of(json!({ "rx_bytes": 9, "landed_bytes": 5 })).contains("5 landed in the program's memory, 4 were"));
+    }
+
+    #[test]
+    fn a_connection_without_a_line_is_explained() {
+        let figures = json!({ "rx_bytes": 7, "landed_bytes": 0, "no_line": 1, "copied_barred": 5 });
+        let flow = json!({ "figures": figures });
+        let reason = "for the flow table had no line left (memory.placed_connections)";
+        assert_eq!(received(&flow).unwrap(), format!("  received: 7 bytes, all copied by the transport, {reason}"));
+        assert!(referred(&flow).unwrap().ends_with(&format!("; 5 were copied, {reason}")));
     }
 
     #[test]

@@ -91,6 +91,13 @@ fn one_zeronic(host: &Value, all: bool) {
 
 fn copies(connection: &Value) -> String {
     let bytes = |key: &str| connection[key].as_u64().unwrap_or(0);
+    if connection["has_line"] == false {
+        return format!(
+            "{} bytes received, {} sent, all copied: the flow table had no line left (placed_connections)",
+            thousands(bytes("copied_in")),
+            thousands(bytes("fetched"))
+        );
+    }
     let mut parts = vec![format!("{} bytes placed, {} sent", thousands(bytes("placed")), thousands(bytes("fetched")))];
     if bytes("deferred") > 0 {
         let deferred = thousands(bytes("deferred"));

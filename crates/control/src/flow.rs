@@ -52,6 +52,8 @@ pub(crate) struct Marks {
     pub logged: bool,
     /// Data of the SYN was acknowledged with it (RFC 7413).
     pub with_data: bool,
+    /// See [`engine::stream::Event::NoLine`].
+    pub no_line: bool,
 }
 
 /// The state of joining a connection with another one.

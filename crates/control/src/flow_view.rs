@@ -183,6 +183,7 @@ impl Tables<'_> {
         // Bytes that it wanted to send from there, and why some were copied: in the order of `context::Sent::ALL`.
         let ways = ["referred_bytes", "copied_outside", "copied_short", "copied_crowded", "copied_barred"];
         list.extend(end.into_iter().flat_map(|end| ways.into_iter().zip(end.sent_counts(name.slot.index))));
+        list.extend(flow.marks.no_line.then_some(("no_line", 1)));
         let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| DropReason::ALL.get(at));
         Some(FlowView {
             flow: Some(id.0),

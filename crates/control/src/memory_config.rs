@@ -50,6 +50,10 @@ pub struct MemoryConfig {
     /// Bytes of a program's memory in which received bytes may land directly (docs/ZERONIC.md, "Direct receives"); 0
     /// for none. Only with the zeronic engines. Buffers do not grow where there is one.
     pub heap_bytes: u32,
+    /// Lines of the flow table: connections whose payload is placed before the transport has their headers
+    /// (docs/ZERONIC.md, "More connections than lines"). The transport copies that of all others. 0: a line for each.
+    /// Only with the zeronic engines.
+    pub placed_connections: u32,
     /// Mapped buffer pairs that the daemon keeps per application for slots not in use. Beyond that, the memory of a
     /// closed connection goes back to the system.
     pub cached_buffers: u32,
@@ -69,6 +73,7 @@ impl Default for MemoryConfig {
             small_bytes: 2048,
             log_bytes: 0,
             heap_bytes: 0,
+            placed_connections: 0,
             cached_buffers: 1024,
         }
     }

@@ -92,7 +92,11 @@ impl EngineKind {
                 let inner = self.transport().make(host, &Mapping::default(), pool)?;
                 let geometry = host.memory.geometry();
                 let most = geometry.most_rx().max(geometry.tx_bytes);
-                Box::new(SocketEngine::new(self.name(), inner, most)?)
+                let engine = SocketEngine::new(self.name(), inner, most)?;
+                Box::new(match host.memory.placed_connections {
+                    0 => engine,
+                    lines => engine.with_lines(lines),
+                })
             }
         })
     }

@@ -34,6 +34,7 @@ pub fn generate_on(seed: u64, engine: Option<EngineKind>) -> Plan {
     choose_families(&mut plan);
     choose_nagle(&mut plan);
     choose_tcp(&mut plan);
+    choose_lines(&mut plan);
     plan
 }
 
@@ -114,6 +115,15 @@ fn choose_tcp(plan: &mut Plan) {
     }
 }
 
+/// Of some hosts that place payload, the flow table has fewer lines than there are connections.
+fn choose_lines(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed ^ u64::from(u32::from_be_bytes(*b"Line")));
+    for host in &mut plan.hosts {
+        let lines = random.pick(&[0, 0, 1, 4]);
+        host.lines = if host.engine.lands_directly() { lines } else { 0 };
+    }
+}
+
 /// Mostly the default engine.
 fn engine(random: &mut Random) -> EngineKind {
     match EngineKind::ALL {
@@ -146,6 +156,7 @@ fn host(random: &mut Random) -> HostPlan {
         ecn: random.one_in(2),
         nagle: false,
         tcp: TcpConfig::default(),
+        lines: 0,
         congestion: random.pick(&congestion_names()).into(),
         min_rto_ms: random.pick(&[1, 10, 10, 200]),
         max_rto_ms: random.pick(&[500, 2000, 4000]),

@@ -105,6 +105,9 @@ pub struct HostPlan {
     /// Bytes of the small rings in which a connection begins; 0 for none. Engines that have none go without.
     #[serde(default)]
     pub small_bytes: u32,
+    /// Lines of a ZeroNIC engine's flow table; 0 for one for each connection.
+    #[serde(default)]
+    pub lines: u32,
     /// Connections that one application can hold.
     pub slots: u32,
     /// Connections that the host can hold; for hosts that only accept.

@@ -191,6 +191,7 @@ fn smaller_talk(index: usize, add: &mut Add<'_>) {
         let mut change = |change: &dyn Fn(&mut SidePlan)| add(&|plan| change(&mut plan.talks[index].sides[side]));
         change(&|side| side.engine = EngineKind::Flextoe);
         change(&|side| side.shortage = ShortagePlan::Defer);
+        change(&|side| side.lines = None);
         change(&|side| side.congestion = String::new());
         change(&|side| side.buffer_bytes = 1 << 16);
         change(&|side| (side.min_rto_ms, side.max_rto_ms) = (10, 500));
@@ -263,6 +264,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.hosts[index].ecn = false);
     add(&|plan| plan.hosts[index].nagle = false);
     add(&|plan| plan.hosts[index].tcp = TcpConfig::default());
+    add(&|plan| plan.hosts[index].lines = 0);
     add(&|plan| plan.hosts[index].selective_repeat = false);
     add(&|plan| plan.hosts[index].spray = 0);
     add(&|plan| plan.hosts[index].dcqcn_bps = 0);

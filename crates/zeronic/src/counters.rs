@@ -37,6 +37,8 @@ pub struct Counters {
     pub acknowledged_already: u64,
     /// ACKs of the NIC's half's own, which widen a window.
     pub window_updates: u64,
-    /// Connections that found no line in the flow table.
+    /// Connections that found no line in the flow table, and whose payload was copied.
+    pub without_line: u64,
+    /// Connections that were refused: the flow table had no line, and what they carry needs one.
     pub refused: u64,
 }

@@ -11,7 +11,7 @@ use control::{Application, FlowView, Host, HostConfig};
 use engine::stream::Stream;
 use engine::{DropCounts, Engine, FramePool};
 use port::{Capabilities, Frame, TcpPorts};
-use shm::Doorbell;
+use shm::{ByteRing, Doorbell};
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -23,6 +23,9 @@ const BACKLOG: u32 = 128;
 const SUPER_SEGMENT: u32 = 65_000;
 /// Rounds in which an answer of the control plane comes.
 const ROUNDS: usize = 4;
+
+/// A connection's receive and transmit buffers.
+type Rings = (Arc<ByteRing>, Arc<ByteRing>);
 
 /// What is known of a connection.
 #[derive(Default)]
@@ -45,6 +48,8 @@ struct Conn {
     failed: Option<u16>,
     /// Its positions are still to be sent to the engine.
     unsent_bump: bool,
+    /// Its buffers, received and sent, where their bytes are read and written.
+    rings: Option<Rings>,
 }
 
 /// The transport.
@@ -82,6 +87,8 @@ impl EngineTcp {
         pool: FramePool,
         secret: [u8; 16],
     ) -> Result<EngineTcp, String> {
+        // The control stack follows no stream into another buffer.
+        let config = HostConfig { memory: config.memory.fixed(), ..config };
         let caps = Capabilities { mtu, super_segment: SUPER_SEGMENT, checksum: true };
         let links = vec![config.link(mac, caps)];
         let mut host = control::host(config, links, engine, secret)?;
@@ -158,6 +165,18 @@ impl EngineTcp {
 
     fn conn(&mut self, socket: Socket) -> Option<&mut Conn> {
         self.conns.get_mut(socket.0 as usize)?.as_mut()
+    }
+
+    /// The buffers of a connection that is open: their bytes are read and written.
+    fn rings(&mut self, socket: Socket) -> Result<Option<Rings>, String> {
+        let EngineTcp { conns, end, .. } = self;
+        let Some(conn) = conns.get_mut(socket.0 as usize).and_then(Option::as_mut) else { return Ok(None) };
+        let Some(slot) = conn.slot else { return Ok(None) };
+        if conn.rings.is_none() {
+            let (rx, tx) = end.map_buffers(slot).map_err(|error| format!("no memory for its buffers: {error}"))?;
+            conn.rings = Some((Arc::new(rx), Arc::new(tx)));
+        }
+        Ok(conn.rings.clone())
     }
 
     fn keep(&mut self, conn: Conn) -> u32 {
@@ -340,6 +359,39 @@ impl Transport for EngineTcp {
             Some(errno) if bytes == 0 && !ended => Err(sentence(errno)),
             _ => Ok(InOrder { bytes: bytes.into(), ended }),
         }
+    }
+
+    fn read(&mut self, socket: Socket, into: &mut [u8]) -> Result<InOrder, String> {
+        let rings = self.rings(socket)?;
+        let Some(conn) = self.conn(socket) else { return Ok(InOrder::default()) };
+        let left = conn.rx_tail.wrapping_sub(conn.rx_head);
+        let bytes = left.min(into.len() as u32);
+        if let Some((rx, _)) = rings.filter(|_| bytes > 0) {
+            rx.read(conn.rx_head, &mut into[..bytes as usize]);
+            conn.rx_head = conn.rx_head.wrapping_add(bytes);
+        }
+        let ended = conn.peer_ended && conn.rx_head == conn.rx_tail;
+        let (failed, late) = (conn.failed, conn.unsent_bump);
+        if bytes > 0 || late {
+            self.bump(socket.0);
+        }
+        match failed {
+            Some(errno) if left == 0 && !ended => Err(sentence(errno)),
+            _ => Ok(InOrder { bytes: bytes.into(), ended }),
+        }
+    }
+
+    fn write(&mut self, socket: Socket, bytes: &[u8]) -> Result<usize, String> {
+        let rings = self.rings(socket)?;
+        let Some((conn, (_, tx))) = self.conn(socket).filter(|conn| !conn.ending).zip(rings) else { return Ok(0) };
+        let room = conn.tx_bytes - conn.tx_head.wrapping_sub(conn.tx_tail);
+        let count = bytes.len().min(room as usize);
+        if count > 0 {
+            tx.write(conn.tx_head, &bytes[..count]);
+            conn.tx_head = conn.tx_head.wrapping_add(count as u32);
+            self.bump(socket.0);
+        }
+        Ok(count)
     }
 
     fn end(&mut self, socket: Socket) {

@@ -21,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, Shutdown, SocketAddrAny, SocketFlags, accept_with, getpeername, getsockname, recv, shutdown, sockopt,
+    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, accept_with, getpeername, getsockname, recv, send,
+    shutdown, sockopt,
 };
 use shm::handover;
 use std::collections::{HashMap, VecDeque};
@@ -33,6 +34,8 @@ use words::{Answer, Asked, SPARE};
 
 /// Bytes of a frame that are read: all headers, and frames of other protocols whole.
 const READ: usize = 2048;
+/// More than the longest frame has: all of its bytes are read.
+const WHOLE: usize = 1 << 17;
 /// Dummy bytes that one system call takes at most.
 const STEP: usize = 1 << 20;
 /// How long the helper may take to make the device, and to answer who listens or needs another socket. On a busy
@@ -50,6 +53,8 @@ struct Kernel {
     ended: bool,
     /// Why it cannot be, by the helper's word.
     failed: Option<String>,
+    /// Its stream has bytes of the application's, instead of dummy ones.
+    is_copied: bool,
 }
 
 impl Kernel {
@@ -78,6 +83,8 @@ pub struct LinuxTcp {
     dummy: OwnedFd,
     /// Where discarded bytes would go.
     nowhere: Vec<u8>,
+    /// Bytes that are read of each frame while only headers matter.
+    headers: usize,
     drops: PortDrops,
 }
 
@@ -112,7 +119,8 @@ impl LinuxTcp {
         };
         let tap = TapConfig { name: config.device.clone(), mtu: config.mtu, ..TapConfig::default() };
         let mut tap = Tap::adopt(device, &tap);
-        tap.read_at_most(READ.max(usize::from(config.mtu) + 64));
+        let headers = READ.max(usize::from(config.mtu) + 64);
+        tap.read_at_most(headers);
         let mut made = LinuxTcp {
             tap,
             mac: Mac(mac),
@@ -125,6 +133,7 @@ impl LinuxTcp {
             sockets: Vec::new(),
             dummy,
             nowhere: vec![0; STEP],
+            headers,
             drops: PortDrops::default(),
         };
         // All of them: afterwards a round of connections finds one each.
@@ -186,7 +195,8 @@ impl LinuxTcp {
         if at == self.sockets.len() {
             self.sockets.push(None);
         }
-        self.sockets[at] = Some(Kernel { socket, port, written: 0, ending: false, ended: false, failed: None });
+        self.sockets[at] =
+            Some(Kernel { socket, port, written: 0, ending: false, ended: false, failed: None, is_copied: false });
         Socket(at as u32)
     }
 
@@ -247,7 +257,7 @@ impl Transport for LinuxTcp {
                 Ok(0) | Err(Errno::AGAIN | Errno::NOTCONN) => break,
                 Ok(count) => taken += count as u64,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(format!("the kernel's TCP ended the connection: {error}")),
+                Err(error) => return Err(ended(error)),
             }
         }
         kernel.written += taken;
@@ -282,6 +292,41 @@ impl Transport for LinuxTcp {
         Ok(came)
     }
 
+    fn read(&mut self, socket: Socket, into: &mut [u8]) -> Result<InOrder, String> {
+        if let Some(sentence) = self.failure() {
+            return Err(sentence);
+        }
+        let Some(Some(kernel)) = self.sockets.get_mut(socket.0 as usize) else { return Ok(InOrder::default()) };
+        match receive(&kernel.socket, into) {
+            Ok(came) => {
+                kernel.ended |= came.ended;
+                Ok(came)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(InOrder::default()),
+            Err(Errno::NOTCONN) => {
+                self.take_in();
+                let failed = self.kernel(socket).and_then(|kernel| kernel.failed.clone());
+                failed.map_or(Ok(InOrder::default()), Err)
+            }
+            Err(error) => Err(ended(error)),
+        }
+    }
+
+    fn write(&mut self, socket: Socket, bytes: &[u8]) -> Result<usize, String> {
+        let Some(Some(kernel)) = self.sockets.get_mut(socket.0 as usize) else { return Ok(0) };
+        if !std::mem::replace(&mut kernel.is_copied, true) {
+            // From now on, frames are read whole.
+            self.tap.read_at_most(WHOLE);
+        }
+        let taken = match send(&kernel.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::NOTCONN | Errno::INTR) => 0,
+            Err(error) => return Err(ended(error)),
+        };
+        kernel.written += taken as u64;
+        Ok(taken)
+    }
+
     fn end(&mut self, socket: Socket) {
         if let Some(kernel) = self.kernel(socket).filter(|kernel| !kernel.ending) {
             kernel.ending = true;
@@ -297,6 +342,9 @@ impl Transport for LinuxTcp {
         if !done {
             // Dummy bytes that are still to be sent must not be: a reset, at once.
             let _ = sockopt::set_socket_linger(&kernel.socket, Some(std::time::Duration::ZERO));
+        }
+        if kernel.is_copied && !self.sockets.iter().flatten().any(|other| other.is_copied) {
+            self.tap.read_at_most(self.headers);
         }
     }
 
@@ -321,6 +369,18 @@ impl Transport for LinuxTcp {
     }
 }
 
+/// Reads bytes of a stream; with no room for any, looks whether it has ended.
+fn receive(socket: &OwnedFd, into: &mut [u8]) -> Result<InOrder, Errno> {
+    let mut one = [0];
+    let (into, peek) = if into.is_empty() { (&mut one[..], RecvFlags::PEEK) } else { (into, RecvFlags::empty()) };
+    let (_, count) = recv(socket, into, RecvFlags::DONTWAIT | peek)?;
+    Ok(InOrder { bytes: if peek.is_empty() { count as u64 } else { 0 }, ended: count == 0 })
+}
+
+fn ended(error: Errno) -> String {
+    format!("the kernel's TCP ended the connection: {error}")
+}
+
 enum Discarded {
     Came(InOrder),
     NotConnected,
@@ -339,7 +399,7 @@ fn discard(socket: &OwnedFd, nowhere: &mut [u8]) -> Result<Discarded, String> {
             Err(Errno::NOTCONN) if came.bytes == 0 => return Ok(Discarded::NotConnected),
             Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(Discarded::Came(came)),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(format!("the kernel's TCP ended the connection: {error}")),
+            Err(error) => return Err(ended(error)),
         }
     }
 }

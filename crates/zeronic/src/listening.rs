@@ -87,17 +87,14 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 self.strays_until = self.now + STRAYS_NS;
                 continue;
             };
-            if self.unit.nic.find(&tuple).is_some() {
+            if self.unit.find(&tuple).is_some() {
                 continue;
             }
             if self.begun.len() >= MOST_BEGUN {
                 self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_way(oldest));
             }
-            match self.unit.nic.add(tuple, domain, kind) {
-                Some(flow) => {
-                    self.unit.add_way(flow, tuple, kind);
-                    self.begun.push_back(flow);
-                }
+            match self.unit.add_flow(tuple, domain, kind) {
+                Some(flow) => self.begun.push_back(flow),
                 None => {
                     self.strays_until = self.now + STRAYS_NS;
                     self.unit.refuse();
@@ -109,9 +106,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// Takes the connections that the transport has accepted.
     pub(crate) fn accept(&mut self) {
         while let Some((socket, tuple)) = self.transport.accept() {
-            let flow = self.unit.nic.find(&tuple).filter(|flow| self.begun.contains(flow));
+            let flow = self.unit.find(&tuple).filter(|flow| self.begun.contains(flow));
             let Some(flow) = flow else {
-                // It waited too long, or never had a line: its payload was not split off.
+                // It waited too long, or found no line and needs one.
                 self.transport.close(socket);
                 self.unit.refuse();
                 continue;

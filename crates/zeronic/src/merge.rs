@@ -35,6 +35,7 @@ impl<M: Memory> Unit<M> {
                         let to = Onto { flow, wire, reads: &[] };
                         self.merge(now, to, frame, segment, &mut Leave { pool, out });
                     }
+                    None if self.pass(&segment) => self.pass_whole(wire, frame, &segment, &mut Leave { pool, out }),
                     None if segment.payload_len == 0 => out.push(frame),
                     // Of a connection that was closed: its payload would be dummy bytes.
                     None => pool.put(frame),
@@ -49,6 +50,35 @@ impl<M: Memory> Unit<M> {
         if !wire.checksum {
             out.iter_mut().filter(|frame| frame.segment_size == 0).for_each(|frame| frame.complete_checksum());
         }
+    }
+
+    /// The segment is of a connection without a line.
+    fn pass(&mut self, segment: &Segment) -> bool {
+        let Some(flow) = segment.outgoing().and_then(|tuple| self.copying.find(&tuple)) else { return false };
+        self.touch(flow);
+        if let Some(way) = self.way(flow).filter(|_| segment.has(Flags::SYN)) {
+            way.outgoing = Some(segment.seq + 1);
+        }
+        true
+    }
+
+    /// A frame with the payload that the transport has of it leaves, cut where the wire takes no super-segments.
+    fn pass_whole(&mut self, wire: Capabilities, frame: Box<Frame>, segment: &Segment, leave: &mut Leave) {
+        let Leave { pool, out } = leave;
+        if frame.len() != segment.payload_at + segment.payload_len {
+            // Only its headers were read.
+            return pool.put(frame);
+        }
+        let before = out.len();
+        let is_super = frame.segment_size > 0 && segment.payload_len > usize::from(frame.segment_size);
+        if is_super && segment.payload_len > wire.super_segment as usize {
+            if let Err(frame) = port::cut(frame, pool, out) {
+                pool.put(frame);
+            }
+        } else {
+            out.push(frame);
+        }
+        self.counters.frames_out += (out.len() - before) as u64;
     }
 
     /// As [`Unit::outgoing`], of a frame that has waited until these bytes of its payload came out of devices' memory.

@@ -50,7 +50,7 @@ impl<M: Memory> Unit<M> {
     /// Sequence numbers of a frame that is about to leave were recorded before.
     fn is_again(&mut self, frame: &Frame) -> bool {
         let FrameKind::Segment(segment) = kind(frame, frame.len()) else { return false };
-        let Some(flow) = segment.outgoing().and_then(|tuple| self.nic.find(&tuple)) else { return false };
+        let Some(flow) = segment.outgoing().and_then(|tuple| self.find(&tuple)) else { return false };
         let Some(way) = self.way(flow) else { return false };
         is_again(&mut way.recorded, &segment)
     }

@@ -47,7 +47,12 @@ impl<M: Memory> Unit<M> {
         match kind(&frame, frame.len()) {
             FrameKind::Segment(segment) => match segment.incoming.and_then(|tuple| self.nic.find(&tuple)) {
                 Some(flow) => self.split(now, flow, frame, segment, round),
-                None => round.up.push(frame),
+                None => {
+                    // It may be that of a connection without a line: the transport gets it whole.
+                    let copied = segment.incoming.and_then(|tuple| self.copying.find(&tuple));
+                    copied.into_iter().for_each(|flow| self.touch(flow));
+                    round.up.push(frame);
+                }
             },
             FrameKind::Other => round.up.extend(self.take_datagram(frame, round.pool)),
             FrameKind::Fragment => {

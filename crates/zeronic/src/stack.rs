@@ -74,6 +74,8 @@ pub struct ConnectionView {
     pub tuple: Ipv4Tuple,
     /// What it carries: `stream`, `messages` or `datagrams`.
     pub carries: &'static str,
+    /// It has a line of the flow table: its payload is placed.
+    pub has_line: bool,
     /// Payload bytes.
     pub moved: Moved,
     /// Bytes that wait for a receive.
@@ -91,10 +93,10 @@ pub struct ConnectionView {
 }
 
 /// A send or a receive that is under way.
-struct Post {
-    id: u64,
-    bytes: u64,
-    done: u64,
+pub(crate) struct Post {
+    pub(crate) id: u64,
+    pub(crate) bytes: u64,
+    pub(crate) done: u64,
 }
 
 /// Listener on a port.
@@ -108,19 +110,19 @@ pub(crate) struct Listener {
 /// A connection as the control stack keeps it.
 pub(crate) struct Talk {
     pub(crate) socket: Socket,
-    receives: VecDeque<Post>,
-    sends: VecDeque<Post>,
+    pub(crate) receives: VecDeque<Post>,
+    pub(crate) sends: VecDeque<Post>,
     /// Bytes that were posted and the transport has not taken.
     pub(crate) unsent: u64,
     /// Bytes of the incoming stream that the transport has in order, and that were reported.
     in_order: u64,
-    reported: u64,
+    pub(crate) reported: u64,
     /// The application ends its stream behind what it posted; the transport got that.
     pub(crate) ending: bool,
-    end_sent: bool,
+    pub(crate) end_sent: bool,
     /// The transport reports that the peer's stream has ended; the application was notified.
     pub(crate) ended: bool,
-    end_reported: bool,
+    pub(crate) end_reported: bool,
 }
 
 /// The control stack of a host. `T` decides on headers, `M` is registered memory.
@@ -153,7 +155,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// A stack without connections.
     pub fn new(transport: T, memory: M, limits: Limits, shortage: Shortage, pool: FramePool) -> io::Result<Self> {
         Ok(Stack {
-            unit: Unit::new(Nic::new(limits), memory, shortage)?,
+            unit: Unit::new(limits, memory, shortage)?,
             transport,
             talks: BTreeMap::new(),
             listeners: HashMap::new(),
@@ -188,12 +190,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     pub(crate) fn open(&mut self, remote: SocketAddrV4, domain: Domain, kind: Kind) -> Result<Connection, String> {
         let (socket, tuple) = self.transport.connect(remote)?;
-        let Some(flow) = self.unit.nic.add(tuple, domain, kind) else {
+        let Some(flow) = self.unit.add_flow(tuple, domain, kind) else {
             self.transport.close(socket);
             self.unit.refuse();
             return Err("the flow table is full: close a connection first".into());
         };
-        self.unit.add_way(flow, tuple, kind);
         self.talks.insert(flow, Talk::new(socket));
         Ok(flow)
     }
@@ -236,6 +237,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.events.push_back(Event::Received { connection, id, bytes: 0 });
             return Ok(());
         }
+        if self.unit.copying.has(connection) {
+            return self.post_copied_receive(connection, id, segment);
+        }
         self.unit.nic.post_receive(connection, segment)?;
         talk.receives.push_back(Post { id, bytes: segment.len, done: 0 });
         self.unit.retry(self.now, connection, &mut self.pool, &mut self.up);
@@ -249,6 +253,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             return self.post_datagram(connection, id, segment);
         }
         let talk = self.talks.get_mut(&connection).filter(|talk| !talk.ending).ok_or(Refused::Flow)?;
+        if self.unit.copying.has(connection) {
+            return self.post_copied_send(connection, id, segment);
+        }
         self.unit.nic.post_send(connection, segment)?;
         let domain = self.unit.nic.domain(connection);
         let from_device = domain.is_some_and(|domain| self.unit.memory.is_device(domain, segment.key));
@@ -293,11 +300,13 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub fn views(&mut self, most: usize) -> Vec<ConnectionView> {
         let unit = &mut self.unit;
         let view = |(flow, talk): (&FlowId, &Talk)| {
+            let has_line = !unit.copying.has(*flow);
             let way = unit.way(*flow)?;
             Some(ConnectionView {
                 connection: *flow,
                 tuple: way.tuple,
                 carries: way.carries(),
+                has_line,
                 moved: way.moved,
                 kept: way.deferred_bytes() as u64,
                 received: talk.reported,
@@ -429,6 +438,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     fn poll_after(&mut self, flow: FlowId) -> Result<(), String> {
         let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
+        if self.unit.copying.has(flow) {
+            return self.poll_copied(flow);
+        }
         let Some(way) = self.unit.way(flow) else { return Ok(()) };
         if let Some(why) = way.broken.take() {
             return Err(why);
@@ -530,7 +542,7 @@ pub(crate) fn kind(carries: Carries) -> Kind {
 }
 
 /// `moved` bytes more are done: reports the posts that are done with them.
-fn finish(posts: &mut VecDeque<Post>, mut moved: u64, mut report: impl FnMut(u64, u64)) {
+pub(crate) fn finish(posts: &mut VecDeque<Post>, mut moved: u64, mut report: impl FnMut(u64, u64)) {
     while let Some(post) = posts.front_mut().filter(|_| moved > 0) {
         let count = moved.min(post.bytes - post.done);
         post.done += count;

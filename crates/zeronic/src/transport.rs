@@ -40,6 +40,7 @@ pub enum NextHop {
 }
 
 /// A transport works on headers: frames that it takes and makes have the lengths of real ones, with dummy payload.
+/// Those of connections that [`Transport::read`] and [`Transport::write`] are called for have their own.
 pub trait Transport {
     /// Begins to connect to an address and port; the tuple has this host's port.
     fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String>;
@@ -54,6 +55,12 @@ pub trait Transport {
     fn acknowledged(&mut self, socket: Socket) -> u64;
     /// What came in order since the last call.
     fn in_order(&mut self, socket: Socket) -> Result<InOrder, String>;
+    /// Copies bytes of the incoming stream that are in order, of a connection without a line in the flow table: its
+    /// frames have their payload. With no room, reports only whether the stream has ended.
+    fn read(&mut self, socket: Socket, into: &mut [u8]) -> Result<InOrder, String>;
+    /// The same of the outgoing stream: takes over up to all of these bytes; returns how many. No connection uses both
+    /// this and [`Transport::send`].
+    fn write(&mut self, socket: Socket, bytes: &[u8]) -> Result<usize, String>;
     /// The outgoing stream ends behind what was sent.
     fn end(&mut self, socket: Socket);
     /// Forgets a connection. One whose streams have not ended, or with bytes that the peer does not have, is reset.
@@ -105,6 +112,12 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
     fn in_order(&mut self, socket: Socket) -> Result<InOrder, String> {
         (**self).in_order(socket)
+    }
+    fn read(&mut self, socket: Socket, into: &mut [u8]) -> Result<InOrder, String> {
+        (**self).read(socket, into)
+    }
+    fn write(&mut self, socket: Socket, bytes: &[u8]) -> Result<usize, String> {
+        (**self).write(socket, bytes)
     }
     fn end(&mut self, socket: Socket) {
         (**self).end(socket);

@@ -1,8 +1,9 @@
 //! The split and merge unit's state: the NIC's half, and of each connection what its headers reported.
+use crate::copying::Copying;
 use crate::counters::Counters;
 use crate::datagrams::Datagrams;
 use crate::held::Held;
-use crate::nic::{FlowId, Kind, Mark, Memory, Nic};
+use crate::nic::{FlowId, Kind, Limits, Mark, Memory, Nic};
 use crate::verbs::Verbs;
 use crate::window::{Last, Posted, Window};
 use engine::{DropCounts, DropReason};
@@ -88,10 +89,12 @@ pub struct Moved {
     pub placed: u64,
     /// Of these, kept aside before, because no receive was posted.
     pub deferred: u64,
-    /// Handed to the wire, retransmissions included.
+    /// Copied out of the transport's buffer, as the flow table had no line for the connection.
+    pub copied_in: u64,
+    /// Handed to the wire, retransmissions included; without a line, to the transport.
     pub fetched: u64,
-    /// Of these, copied into frames: the wire takes no references, the memory is reached through the kernel, or too few
-    /// bytes lay in a row.
+    /// Of these, copied: the wire takes no references, the memory is reached through the kernel, too few bytes lay in a
+    /// row, or the connection has no line.
     pub copied_out: u64,
 }
 
@@ -130,12 +133,13 @@ pub(crate) struct Unit<M: Memory> {
     /// Verbs, where the host offers them.
     pub(crate) verbs: Option<Box<Verbs>>,
     pub(crate) datagrams: Datagrams,
+    pub(crate) copying: Copying,
     pub(crate) shortage: Shortage,
     pub(crate) counters: Counters,
     pub(crate) drops: DropCounts,
     pub(crate) recorder: Recorder,
-    /// By line of the flow table.
-    ways: Vec<Option<Box<HeaderState>>>,
+    /// By line of the flow table, and by number of connections without one.
+    pub(crate) ways: Vec<Option<Box<HeaderState>>>,
     /// Lines that were touched.
     pub(crate) touched: Vec<FlowId>,
     dummy: Arc<ByteRing>,
@@ -150,15 +154,16 @@ pub(crate) struct Unit<M: Memory> {
 }
 
 impl<M: Memory> Unit<M> {
-    pub(crate) fn new(nic: Nic, memory: M, shortage: Shortage) -> io::Result<Unit<M>> {
+    pub(crate) fn new(limits: Limits, memory: M, shortage: Shortage) -> io::Result<Unit<M>> {
         let region = Arc::new(Region::create("zeronic dummy payload", DUMMY)?);
         let dummy = Arc::new(ByteRing::map(&region, 0, DUMMY)?);
         let (ways, touched, own, squeezed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Unit {
-            nic,
+            nic: Nic::new(limits),
             memory,
             verbs: None,
             datagrams: Datagrams::default(),
+            copying: Copying::new(limits),
             shortage,
             counters: Counters::default(),
             drops: DropCounts::default(),
@@ -200,7 +205,7 @@ impl<M: Memory> Unit<M> {
     }
 
     pub(crate) fn remove_way(&mut self, flow: FlowId) {
-        if self.nic.remove(flow) {
+        if self.nic.remove(flow) || self.copying.remove(flow) {
             self.ways[flow.line()] = None;
         }
     }
@@ -218,7 +223,7 @@ impl<M: Memory> Unit<M> {
         self.kind(flow).is_some_and(Kind::has_marks)
     }
 
-    /// A connection finds no line in the flow table.
+    /// A connection is refused: it finds no line in the flow table, and needs one.
     pub(crate) fn refuse(&mut self) {
         self.counters.refused += 1;
         self.drops.count(DropReason::FlowTable);

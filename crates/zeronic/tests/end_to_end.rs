@@ -45,6 +45,28 @@ fn streams_through_loss_reordering_and_duplication() {
     }
 }
 
+/// Where a flow table has no line, the transport has the payload, which is copied: at one end, or at both.
+#[test]
+fn streams_without_lines() {
+    let (plain, faults) = (FabricConfig::default(), impaired(4711));
+    for below in all() {
+        for (config, lines, bytes) in
+            [(&plain, [0, 1], 32 * MB), (&plain, [1, 0], 8 * MB), (&plain, [0, 0], 8 * MB), (&faults, [0, 0], 8 * MB)]
+        {
+            let habit = Habit { below, lines, ..Habit::default() };
+            let Some((took, ends)) = run("without lines", config.clone(), habit, [bytes, bytes]) else { continue };
+            println!("{below:?} {lines:?} {took:?} {:?}", ends.each_ref().map(|end| end.stack.counters()));
+            for (mut end, lines) in ends.into_iter().zip(lines) {
+                let counters = end.stack.counters();
+                assert_eq!(counters.placed_bytes >= bytes, lines > 0, "{counters:?}");
+                assert_eq!((counters.without_line, counters.refused), (1 - lines as u64, 0), "{counters:?}");
+                let views = end.stack.views(2);
+                assert!(views.iter().all(|view| view.has_line == (lines > 0)), "{views:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_receiver_that_posts_little() {
     // Where nothing may be deferred, the peer's TCP waits for a window of a segment (RFC 9293 section 3.8.6.2.1).

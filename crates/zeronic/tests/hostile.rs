@@ -54,6 +54,43 @@ fn payload_is_placed_and_the_transport_sees_headers() {
 }
 
 #[test]
+fn without_a_line_the_transport_has_the_payload() {
+    let mut scene = Scene::without_line();
+    scene.peer_sends(&[data(0, &[1, 2, 3, 4])]);
+    assert_eq!(scene.seen()[0].payload, [1, 2, 3, 4]);
+    scene.transport_sends(&[SentSegment::new(OURS, THEIRS + 4u32, ACK, &[9; 5])]);
+    assert_eq!(scene.line.sent.pop().unwrap().payload, [9; 5]);
+    // Only what it reads goes to a receive, and no further.
+    scene.stack.transport().to_read = vec![1, 2, 3, 4];
+    scene.stack.post_receive(scene.connection, 7, segment(0, 8, 3)).unwrap();
+    scene.poll();
+    assert_eq!(memory(&scene, 0)[7..13], [0, 1, 2, 3, 0, 0]);
+    assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 7, bytes: 3 }]);
+    scene.stack.memory().unmap();
+    scene.stack.post_receive(scene.connection, 8, segment(0, 20, 3)).unwrap();
+    scene.poll();
+    assert!(matches!(scene.events()[..], [Event::Failed { .. }]), "its memory is gone");
+    assert_eq!(scene.stack.views(1).len(), 0);
+}
+
+#[test]
+fn without_a_line_only_what_was_taken_can_be_acknowledged() {
+    let mut scene = Scene::without_line();
+    scene.stack.transport().acknowledged = 1000;
+    scene.stack.post_send(scene.connection, 1, segment(0, 0, 8)).unwrap();
+    scene.poll();
+    assert_eq!((scene.stack.transport().written.len(), scene.events()), (8, vec![]));
+    scene.stack.transport().acknowledged = 7;
+    scene.stack.post_send(scene.connection, 2, segment(0, 8, 8)).unwrap();
+    scene.poll();
+    assert_eq!((scene.stack.transport().written.len(), scene.events()), (16, vec![]));
+    scene.stack.transport().acknowledged = 15;
+    scene.transport_sends(&[ack(0, 100)]);
+    scene.poll();
+    assert_eq!(scene.events(), [Event::Sent { connection: scene.connection, id: 1 }]);
+}
+
+#[test]
 fn headers_of_a_burst_become_one() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 7, segment(0, 0, 30)).unwrap();

@@ -108,6 +108,8 @@ fn in_laboratory((session, files): (&Session, &Files), link: Link, engine: &str,
     let mut lab = match fault.hosts {
         Hosts::Usual => Lab::new(session, link, engine)?,
         Hosts::Logs => Lab::with_logs(session, link)?,
+        Hosts::Lines => Lab::with_lines(session, link, engine)?,
+        Hosts::LinesAndHeaps => Lab::with_lines_and_heaps(session, link, engine)?,
         Hosts::Heaps => Lab::with_heaps(session, link, engine)?,
     };
     let outcome = (fault.run)(&Bench::new(session, &lab, files));

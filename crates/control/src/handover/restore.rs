@@ -156,7 +156,7 @@ pub(crate) fn restore_flow(
         freezing: 0,
         reclaim: None,
         spliced: state.spliced,
-        marks: Marks { logged: state.logged, with_data: state.with_data },
+        marks: Marks { logged: state.logged, with_data: state.with_data, ..Marks::default() },
         record,
     };
     flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;

@@ -37,6 +37,11 @@ impl ControlPlane {
             stream::Event::OrphanData(id) => self.remove_flow(out, id, After::Reset),
             stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
             stream::Event::Busy(id) => self.freeze_answered(out, id, None),
+            stream::Event::NoLine(id) => {
+                if let Some(flow) = self.flows.get_mut(id.0) {
+                    flow.marks.no_line = true;
+                }
+            }
             stream::Event::LogJoined(id, result) => {
                 self.logs.joined(out, &mut self.contexts, &mut self.flows, id, result);
             }

@@ -189,7 +189,7 @@ impl ControlPlane {
             freezing: 0,
             reclaim: None,
             spliced: Spliced::No,
-            marks: Marks { logged: false, with_data },
+            marks: Marks { with_data, ..Marks::default() },
             record: None,
         };
         let region = self.contexts.get(context.0)?.end.region_number();

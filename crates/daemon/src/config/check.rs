@@ -75,6 +75,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
                     .into(),
             ));
         }
+        lines(host).map_err(with_context)?;
         let fabrics_of = host.ports.iter().filter_map(|port| port.fabric.as_deref());
         if let Some(name) = fabrics_of.into_iter().find(|name| !fabrics.contains(name)) {
             return Err(with_context(format!("no fabric is called `{name}`")));
@@ -86,6 +87,20 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     crate::block::check(config)?;
     crate::zeronic::check(config, threads)?;
     addressing::unique(config)
+}
+
+/// A flow table with fewer lines than connections.
+fn lines(host: &HostSection) -> Result<(), String> {
+    let memory = &host.stack.memory;
+    if memory.placed_connections == 0 {
+        return Ok(());
+    }
+    if !host.engine.lands_directly() {
+        return Err("memory.placed_connections is for engines that place payload: engine = \"zeronic\" or \
+                    \"zeronic-laminar\""
+            .into());
+    }
+    Ok(())
 }
 
 /// The ports of a host: their keys, their addresses, and the routes that name them.

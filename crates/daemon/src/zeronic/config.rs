@@ -38,6 +38,8 @@ pub struct ZeronicSection {
     pub thread: usize,
     /// Milliseconds that a copy to or from a program's device memory may take, before the device counts as lost.
     pub device_timeout_ms: u32,
+    /// Lines of the flow table: connections, and flows of datagrams, whose payload is placed.
+    pub placed_connections: u16,
 }
 
 /// The section as it is written.
@@ -58,6 +60,8 @@ pub(crate) struct Written {
     thread: Option<usize>,
     #[serde(default = "device_timeout_ms")]
     device_timeout_ms: u32,
+    #[serde(default)]
+    placed_connections: u16,
 }
 
 impl Written {
@@ -99,7 +103,9 @@ impl Written {
     }
 
     fn section(self, name: String, address: Ipv4Addr, prefix_len: u8, thread: usize) -> ZeronicSection {
-        let Written { host, gateway, transport, congestion, fabric, users, device_timeout_ms, .. } = self;
+        let Written {
+            host, gateway, transport, congestion, fabric, users, device_timeout_ms, placed_connections, ..
+        } = self;
         ZeronicSection {
             name,
             host,
@@ -112,6 +118,7 @@ impl Written {
             users,
             thread,
             device_timeout_ms,
+            placed_connections,
         }
     }
 }

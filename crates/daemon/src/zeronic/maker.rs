@@ -80,7 +80,11 @@ pub(crate) fn make(
     let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
     let table = Arc::new(table);
     // Programs may receive into as little as they like.
-    let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
+    let limits = match section.placed_connections {
+        0 => zeronic::Limits::default(),
+        lines => zeronic::Limits { flows: lines.into(), ..zeronic::Limits::default() },
+    };
+    let made = Stack::new(transport, Arc::clone(&table), limits, Shortage::Defer, pool.clone());
     let mut stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
     let users = match section.users {
         ZeronicUsers::Own => RdmaUsers::Own,

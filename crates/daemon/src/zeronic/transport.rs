@@ -107,6 +107,12 @@ impl Transport for Below {
     fn in_order(&mut self, socket: Socket) -> Result<InOrder, String> {
         self.both_mut().in_order(socket)
     }
+    fn read(&mut self, socket: Socket, into: &mut [u8]) -> Result<InOrder, String> {
+        self.both_mut().read(socket, into)
+    }
+    fn write(&mut self, socket: Socket, bytes: &[u8]) -> Result<usize, String> {
+        self.both_mut().write(socket, bytes)
+    }
     fn end(&mut self, socket: Socket) {
         self.both_mut().end(socket);
     }

@@ -114,6 +114,8 @@ impl ZeronicView {
             "received": view.received,
             "placed": view.moved.placed,
             "deferred": view.moved.deferred,
+            "has_line": view.has_line,
+            "copied_in": view.moved.copied_in,
             "kept": view.kept,
             "fetched": view.moved.fetched,
             "copied_out": view.moved.copied_out,
@@ -144,6 +146,7 @@ impl ZeronicView {
                 "fetched_bytes": counters.fetched_bytes,
                 "copied_out_bytes": counters.copied_out_bytes,
                 "without_place": counters.without_place,
+                "connections_without_line": counters.without_line,
                 "old": counters.old,
             },
             "headers": {

@@ -284,6 +284,9 @@ pub enum Event {
     Frozen(FlowId, FlowEnd),
     /// Answer to [`Command::Freeze`]: the flow is not quiet, and goes on.
     Busy(FlowId),
+    /// The flow was installed without a line in the flow table of an engine that places payload: a stream engine behind
+    /// that one copies its payload.
+    NoLine(FlowId),
     /// Answer to [`Command::JoinLog`].
     LogJoined(FlowId, Result<(), LogRefusal>),
     /// Answer to [`Command::GiveUpLog`]: what the log was; nothing where the context has none.

@@ -21,6 +21,13 @@ pub(crate) fn draw(plan: &mut Plan) {
     let random = &mut random;
     let count = random.pick(&[1, 1, 2]);
     plan.talks = (0..count).map(|_| talk(random)).collect();
+    let mut random = Random::new(plan.seed ^ OWN ^ u64::from(u32::from_be_bytes(*b"Line")));
+    for talk in plan.talks.iter_mut().filter(|talk| talk.carries == Carries::Stream) {
+        let connections = talk.connections as u64;
+        talk.sides
+            .iter_mut()
+            .for_each(|side| side.lines = random.one_in(3).then(|| random.up_to(connections) as usize));
+    }
 }
 
 fn talk(random: &mut Random) -> TalkPlan {
@@ -70,6 +77,7 @@ fn side(random: &mut Random) -> SidePlan {
         stall: random.pick(&[0.0, 0.0, 0.001, 0.02]),
         stall_ns: random.pick(&[100_000, 15_000_000]),
         entries: random.pick(&[16, 128, 8192]),
+        lines: None,
         holes: random.pick(&[1, 4, 128]),
         shortest,
         longest,

@@ -126,7 +126,7 @@ impl ZeroHost {
         let transport = EngineTcp::new(config, engine, mac, port.capabilities().mtu, pool.clone(), secret)?;
         let table = Arc::new(MemoryTable::with_secret(MemoryLimits { regions: 64, ..MemoryLimits::default() }, secret));
         let limits = Limits {
-            flows: 4 * connections,
+            flows: plan.lines.unwrap_or(4 * connections),
             entries: 16 * plan.entries,
             committed: plan.entries.min(128),
             peak: plan.entries,

@@ -1,5 +1,4 @@
 //! Judge of completions: what each states must hold at that time.
-use super::plan::ShortagePlan;
 use super::program::{Conn, Posted, Program, RECEIVE, SOURCE};
 use crate::random::Stream;
 use context::comm::{Carries, Completion, Outcome};
@@ -29,7 +28,8 @@ pub(super) struct Sides<'a> {
     /// What each side sends on each connection.
     pub(super) streams: [&'a [Stream]; 2],
     pub(super) carries: Carries,
-    pub(super) shortages: [ShortagePlan; 2],
+    /// Bytes that have no receive yet may be acknowledged: they are kept, or lie in the transport's buffer.
+    pub(super) keeps: [bool; 2],
     /// Connections may end otherwise than planned.
     pub(super) is_spoiled: bool,
 }
@@ -102,9 +102,8 @@ impl Sides<'_> {
     /// What the peer has acknowledged is in memory that its program posted, or was notified of.
     fn is_delivered(&self, side: usize, at: usize, posted: Posted) -> Result<(), String> {
         let stream = self.streams[side][at];
-        // Deferred payload is buffered until its receive is posted.
-        let defers = self.shortages[1 - side] == ShortagePlan::Defer;
-        let peer = self.programs[1 - side].as_ref().filter(|peer| !peer.is_unmapped && !defers);
+        let keeps = self.keeps[1 - side];
+        let peer = self.programs[1 - side].as_ref().filter(|peer| !peer.is_unmapped && !keeps);
         let Some(peer) = peer else { return Ok(()) };
         let conn = &peer.conns[at];
         let (mut from, end) = (conn.delivered, posted.at + posted.len as u64);

@@ -48,6 +48,9 @@ pub struct SidePlan {
     pub stall_ns: u64,
     /// Entries of a connection's lists; posts beyond are refused, and tried again.
     pub entries: usize,
+    /// Lines of the flow table, where there are fewer than connections: streams beyond are copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<usize>,
     /// Holes of a connection's incoming stream.
     pub holes: usize,
     /// Bytes of a post: the fewest, and the most.

@@ -1,7 +1,7 @@
 //! Talk: two ZeroNIC hosts, their programs, and what they do in turn.
 use super::host::{SharedWatch, ZeroHost, address};
 use super::judge::Sides;
-use super::plan::{TalkPlan, Trouble, TroubleKind};
+use super::plan::{ShortagePlan, SidePlan, TalkPlan, Trouble, TroubleKind};
 use super::program::{Conn, Posted, Program, RECEIVE};
 use crate::pair::{CLIENT, Pair, SERVER};
 use crate::plan::Plan;
@@ -277,11 +277,13 @@ impl Talk {
             // What was on its way when it was closed.
             return Ok(());
         }
-        let shortages = [0, 1].map(|side| self.plan.sides[side].shortage);
+        // Without a line, the transport's own buffer has what comes before its receive.
+        let keeps = |side: &SidePlan| side.shortage == ShortagePlan::Defer || side.lines.is_some();
+        let keeps = [0, 1].map(|side| keeps(&self.plan.sides[side]));
         let [one, other] = &self.streams;
         let is_spoiled = self.spoiled_at.is_some();
         let carries = self.plan.carries;
-        let mut sides = Sides { programs: &mut self.programs, streams: [one, other], carries, shortages, is_spoiled };
+        let mut sides = Sides { programs: &mut self.programs, streams: [one, other], carries, keeps, is_spoiled };
         self.judged += u64::from(sides.judge(side, at, done)?);
         Ok(())
     }

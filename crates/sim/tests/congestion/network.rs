@@ -77,6 +77,7 @@ impl Station {
             small_bytes: 0,
             log_bytes: 0,
             heap_bytes: 0,
+            placed_connections: 0,
             cached_buffers: 4,
         };
         let config = HostConfig {

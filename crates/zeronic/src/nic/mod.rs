@@ -66,6 +66,11 @@ impl FlowId {
     pub fn line(self) -> usize {
         usize::from(self.line)
     }
+
+    /// Of a flow that has no line: a number which is no line's.
+    pub(crate) fn beside(number: u16, generation: u16) -> FlowId {
+        FlowId { line: number, generation }
+    }
 }
 
 #[derive(Clone, Default)]

@@ -53,6 +53,12 @@ impl Heaps {
         Some(Box::new(Referred::new(words, Arc::clone(&heap.ring), slot.mark())))
     }
 
+    /// The program of this name may send by reference already: an earlier engine has accepted that.
+    pub(super) fn may_post(&self, context: ContextId, slot: Slot) -> bool {
+        let words = self.contexts.get(&context).and_then(|heap| heap.sends.of_slot(slot.index));
+        words.is_some_and(|words| words.may_post(slot.mark()))
+    }
+
     /// Bytes of a connection were placed: it is looked at after the batch where it has a stretch.
     #[inline]
     pub(super) fn list(&mut self, flow: FlowId, direct: &mut Option<Box<Direct>>) {

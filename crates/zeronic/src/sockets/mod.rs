@@ -30,6 +30,11 @@ pub struct SocketEngine {
     blanks: Blanks,
     /// By flow.
     lines: Vec<Option<Box<FlowEntry>>>,
+    /// Connections whose payload is placed: at most, and now.
+    most_placed: u32,
+    placed: u32,
+    /// Connections without a line, which the control plane has no event of yet.
+    without_line: Vec<FlowId>,
     flows: Flows,
     heaps: Heaps,
     /// Commands for the engine inside.
@@ -59,6 +64,8 @@ struct Counts {
     without_place: u64,
     /// Frames with a wrong checksum.
     unsound: u64,
+    /// Connections that were installed without a line.
+    without_line: u64,
 }
 
 impl SocketEngine {
@@ -74,6 +81,9 @@ impl SocketEngine {
             inner,
             blanks,
             lines: Vec::new(),
+            most_placed: u32::MAX,
+            placed: 0,
+            without_line: Vec::new(),
             flows: Flows::default(),
             heaps: Heaps::default(),
             commands: Vec::new(),
@@ -82,6 +92,13 @@ impl SocketEngine {
             waiting: Vec::new(),
             counts: Counts::default(),
         })
+    }
+
+    /// The flow table has so many lines. The engine inside copies the payload of connections that find none: flows
+    /// without zero copy do not occupy these structures (the paper's section 3.2).
+    pub fn with_lines(mut self, lines: u32) -> SocketEngine {
+        self.most_placed = lines;
+        self
     }
 
     fn line(&mut self, flow: FlowId) -> Option<&mut FlowEntry> {
@@ -136,10 +153,21 @@ impl SocketEngine {
         }
     }
 
-    /// Keeps a connection's buffers, and gives the engine blank ones. Where there are none of that size, the connection
-    /// is the engine's alone, with its copies.
+    /// Keeps a connection's buffers, and gives the engine blank ones. Where there are none of that size, or no line is
+    /// free, the connection is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
+        // A program that sends by reference since an earlier daemon may post at any time, so its connection needs a
+        // line, though none be free.
+        let refers = self.heaps.may_post(params.context, params.slot);
+        let has_line = self.placed < self.most_placed || refers;
         let blanks = self.blanks.standing_for(&params.rx).zip(self.blanks.standing_for(&params.tx));
+        let blanks = blanks.filter(|_| has_line);
+        if blanks.is_some() {
+            self.placed += 1;
+        } else {
+            self.counts.without_line += 1;
+            self.without_line.push(params.flow);
+        }
         let mut line = FlowEntry::new(&params, blanks.as_ref().map(|(rx, _)| rx));
         if blanks.is_some() {
             line.direct = self.heaps.direct(params.context, params.slot, params.rx_pos);
@@ -248,6 +276,7 @@ impl SocketEngine {
             Event::Removed(flow, _) => {
                 let line = self.lines.get_mut(flow.0 as usize).and_then(Option::take);
                 if let Some(mut line) = line {
+                    self.placed -= u32::from(line.standing != Standing::Whole);
                     line.finish_stretch();
                     self.flows.remove(&line.tuple.get(), *flow);
                 }
@@ -276,6 +305,7 @@ impl Engine<Stream> for SocketEngine {
         for command in burst.commands.drain(..) {
             freezes |= self.take_command(command);
         }
+        burst.events.extend(self.without_line.drain(..).map(|flow| stream::Event::NoLine(flow).into()));
         let mut done = 0;
         if freezes {
             // Whether a connection stands still decides about its frames.
@@ -330,13 +360,14 @@ impl Engine<Stream> for SocketEngine {
 
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         let Counts { placed_bytes, landed_bytes, fetched_bytes, referred_bytes, gathered_bytes, .. } = self.counts;
-        let Counts { old, without_place, unsound, .. } = self.counts;
+        let Counts { old, without_place, unsound, without_line, .. } = self.counts;
         let split = [
             ("placed_bytes", placed_bytes),
             ("landed_bytes", landed_bytes),
             ("old", old),
             ("without_place", without_place),
             ("unsound", unsound),
+            ("connections_without_line", without_line),
         ];
         let own = split.map(|(counter, value)| ("split".to_string(), counter, value));
         let mut all = self.inner.module_stats();

@@ -161,6 +161,8 @@ pub(crate) struct Habit {
     pub carries: Carries,
     /// An engine's; none for its default.
     pub congestion: Option<CongestionName>,
+    /// Lines of the flow tables of the first end and of the second.
+    pub lines: [usize; 2],
 }
 
 impl Default for Habit {
@@ -174,6 +176,7 @@ impl Default for Habit {
             shortage: Shortage::Drop,
             carries: Carries::Stream,
             congestion: None,
+            lines: [Limits::default().flows; 2],
         }
     }
 }
@@ -236,7 +239,8 @@ pub(crate) fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &Fr
     let table = MemoryTable::new(MemoryLimits::default()).unwrap();
     let (one, other) = if last == 1 { (11, 22) } else { (22, 11) };
     let (sends, receives) = (Ring::new(&table, one), Ring::new(&table, other));
-    let stack = Stack::new(transport, table, Limits::default(), habit.shortage, pool.clone()).unwrap();
+    let limits = Limits { flows: habit.lines[usize::from(last != 1)], ..Limits::default() };
+    let stack = Stack::new(transport, table, limits, habit.shortage, pool.clone()).unwrap();
     Some(End {
         stack,
         port,

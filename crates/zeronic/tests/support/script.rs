@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use wire::checksum::Sum;
 use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Mac, Seq, ethernet, ipv4};
-use zeronic::{Carries, Connection, Event, InOrder, Room, Shortage, Socket, Stack, Transport};
+use zeronic::{Carries, Connection, Event, InOrder, Limits, Room, Shortage, Socket, Stack, Transport};
 
 pub(crate) const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
 pub(crate) const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
@@ -94,6 +94,9 @@ pub(crate) struct Script {
     pub taken: u64,
     pub dies: Option<String>,
     /// Connections that it accepts, and those that it was to close.
+    /// What connections without a line read, and what they wrote.
+    pub to_read: Vec<u8>,
+    pub written: Vec<u8>,
     pub accepts: Vec<(Socket, Ipv4Tuple)>,
     pub closed: Vec<Socket>,
 }
@@ -119,6 +122,17 @@ impl Transport for Script {
     }
     fn in_order(&mut self, _: Socket) -> Result<InOrder, String> {
         self.dies.clone().map_or(Ok(std::mem::take(&mut self.in_order)), Err)
+    }
+    fn read(&mut self, _: Socket, into: &mut [u8]) -> Result<InOrder, String> {
+        let count = into.len().min(self.to_read.len());
+        into[..count].copy_from_slice(&self.to_read[..count]);
+        self.to_read.drain(..count);
+        let ended = self.in_order.ended && self.to_read.is_empty();
+        self.dies.clone().map_or(Ok(InOrder { bytes: count as u64, ended }), Err)
+    }
+    fn write(&mut self, _: Socket, bytes: &[u8]) -> Result<usize, String> {
+        self.written.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
     fn end(&mut self, _: Socket) {}
     fn close(&mut self, socket: Socket) {
@@ -209,8 +223,21 @@ impl Scene {
 
     /// The SYN has passed, and no answer has come.
     pub(crate) fn begun(shortage: Shortage, carries: Carries) -> Scene {
+        Scene::with(small_limits(), shortage, carries)
+    }
+
+    /// The flow table has no line for the connection.
+    pub(crate) fn without_line() -> Scene {
+        let mut scene = Scene::with(Limits { flows: 0, ..small_limits() }, Shortage::Drop, Carries::Stream);
+        scene.answered(&[]);
+        scene.line.sent.clear();
+        scene.stack.transport().seen.clear();
+        scene
+    }
+
+    fn with(limits: Limits, shortage: Shortage, carries: Carries) -> Scene {
         let pool = FramePool::new(64);
-        let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
+        let mut stack = Stack::new(Script::default(), Plain::new(), limits, shortage, pool).unwrap();
         let connection = stack.connect(THERE, DOMAIN, carries).unwrap();
         let mut scene = Scene { stack, line: ScriptedWire::default(), connection, now: 1 };
         scene.transport_sends(&[SentSegment {
