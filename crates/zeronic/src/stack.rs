@@ -465,6 +465,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 Kind::Messages => {
                     while let Some(bytes) = self.unit.nic.take_message(flow).map(u64::from) {
                         let Some(post) = talk.receives.pop_front() else { break };
+                        self.unit.way(flow).into_iter().for_each(|way| way.lengths.came(bytes as u32));
                         self.events.push_back(Event::Received { connection: flow, id: post.id, bytes });
                     }
                 }

@@ -5,7 +5,7 @@ use crate::datagrams::Datagrams;
 use crate::held::Held;
 use crate::nic::{FlowId, Kind, Limits, Mark, Memory, Nic};
 use crate::verbs::Verbs;
-use crate::window::{Last, Posted, Window};
+use crate::window::{Last, Lengths, Posted, Window};
 use engine::{DropCounts, DropReason};
 use port::{Checksum, Frame, FramePool, Recorder};
 use shm::{ByteRing, Region, Span};
@@ -60,6 +60,8 @@ pub(crate) struct HeaderState {
     /// Why the connection cannot go on.
     pub(crate) broken: Option<String>,
     pub(crate) window: Window,
+    /// Lengths of messages that came.
+    pub(crate) lengths: Lengths,
     /// Hardware addresses of outgoing frames: from, to.
     pub(crate) link: Option<[Mac; 2]>,
     /// First sequence numbers of both streams.
@@ -185,6 +187,7 @@ impl<M: Memory> Unit<M> {
             kind,
             broken: None,
             window: Window::default(),
+            lengths: Lengths::default(),
             link: None,
             incoming: None,
             outgoing: None,
@@ -246,6 +249,13 @@ impl<M: Memory> Unit<M> {
         if let Some(way) = way.filter(|way| way.kind == Kind::Operations && way.deferred_bytes >= DEFERRED as usize) {
             // What is kept has no place yet, and what follows would have none.
             end = way.acked.unwrap_or(positions.cursor);
+        }
+        if let Some(way) = way.filter(|way| way.kind == Kind::Messages && self.shortage == Shortage::Drop) {
+            // Each message takes a receive, however short it is, and one that finds none is lost.
+            let (known, others) = self.nic.expected(flow).unwrap_or_default();
+            let likely = (known + way.lengths.of(others)).min(i32::MAX as u64) as u32;
+            let likely = positions.cursor + likely.max(way.window.longest());
+            end = if likely.before(end) { likely } else { end };
         }
         if let (Shortage::Defer, Some(way)) = (self.shortage, way) {
             let room = way.acked.filter(|_| way.deferred_bytes < DEFERRED as usize);

@@ -55,6 +55,8 @@ struct Incoming {
     cursor: u64,
     /// Lengths of messages that are behind the cursor, and were not taken.
     done: VecDeque<u32>,
+    /// Receives in the list.
+    posted: usize,
 }
 
 impl Messages {
@@ -130,9 +132,23 @@ impl Messages {
                 break;
             }
             incoming.extents.pop_front();
+            incoming.posted -= 1;
             incoming.done.push_back(extent.len);
             (incoming.first, incoming.start) = (incoming.first.wrapping_add(1), extent.end());
         }
+    }
+
+    /// A receive was posted.
+    pub(super) fn receives(&mut self) {
+        self.receives.posted += 1;
+    }
+
+    /// Bytes from the cursor up to the end of the last message of which something came, and receives behind that.
+    pub(super) fn expected(&self) -> (u64, usize) {
+        let Incoming { extents, cursor, posted, .. } = &self.receives;
+        let last = extents.iter().enumerate().rev().find_map(|(at, extent)| Some((at + 1, (*extent)?.end())));
+        let (taken, end) = last.unwrap_or((0, *cursor));
+        (end.saturating_sub(*cursor), posted.saturating_sub(taken))
     }
 
     /// The length of the next message that is in order, once.

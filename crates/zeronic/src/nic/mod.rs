@@ -169,7 +169,19 @@ impl Nic {
     /// Appends a segment to receive into.
     pub fn post_receive(&mut self, id: FlowId, segment: Segment) -> Result<(), Refused> {
         let (peak, store) = (self.limits.peak, &mut self.store);
-        find_mut(&mut self.lines, id).ok_or(Refused::Flow)?.post_receive(store, peak, segment)
+        let flow = find_mut(&mut self.lines, id).ok_or(Refused::Flow)?;
+        flow.post_receive(store, peak, segment)?;
+        if flow.kind == Kind::Messages {
+            self.messages.get_mut(&id.line).into_iter().for_each(Messages::receives);
+        }
+        Ok(())
+    }
+
+    /// Of a flow of messages: bytes from the cursor up to the end of the last message of which something came, and the
+    /// receives behind that one's.
+    pub(crate) fn expected(&self, id: FlowId) -> Option<(u64, usize)> {
+        self.positions(id)?;
+        self.messages.get(&id.line).map(Messages::expected)
     }
 
     /// Appends a segment to send.
