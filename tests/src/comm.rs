@@ -1,9 +1,12 @@
 //! Programs that use `toe_comm_*` (docs/ZERONIC.md), beside those that use sockets.
 use crate::cases::{Bench, LARGE, app};
 use crate::daemon::beside;
+use crate::over_tcp;
 use crate::process::Process;
 use crate::report::Outcome;
+use rustix::process::Signal;
 use std::process::Command;
+use std::time::Duration;
 
 /// The ZeroNIC hosts of a laboratory: the receiver's and the sender's.
 pub(crate) const HOSTS: [(&str, &str); 2] = [("zero-server", "10.78.0.12"), ("zero-client", "10.78.0.13")];
@@ -54,6 +57,51 @@ fn calls_of(bench: &Bench, serving: &str, calling: &str) -> Outcome {
 /// Requests and answers as unreliable datagrams, sent again where one was lost: each byte is compared by the caller.
 pub(crate) fn datagrams(bench: &Bench) -> Outcome {
     let [(here, address), (there, caller)] = HOSTS;
+    let lab = exchange(bench, [(here, address), (there, caller)])?;
+    let [here, there] = linux_hosts();
+    let linux = exchange(&bench.on_another_port(), [(&here.0, &here.1), (&there.0, &there.1)])?;
+    Ok(format!("{lab}; over Linux' TCP: {linux}"))
+}
+
+/// A caller is killed between its requests, and the next one takes its place, with the same ends.
+pub(crate) fn caller_killed(bench: &Bench) -> Outcome {
+    let linux = linux_hosts();
+    let of_lab = HOSTS.map(|(name, address)| (name.to_string(), address.to_string()));
+    for [(here, address), (there, caller)] in [of_lab, linux] {
+        let bench = bench.on_another_port();
+        let (port, program) = (bench.port(), app("comm_datagrams"));
+        let mut command = bench.lab.on_server(&program);
+        command.args(["serve", &here, &port, &caller, &port]);
+        let mut server = listening(&bench, command)?;
+        for _ in 0..3 {
+            let endless = ["call", &there, &port, &address, &port, "1000000000"];
+            let mut calling = bench.client_in_background(&program, &endless)?;
+            bench.session.pause(Duration::from_millis(300))?;
+            calling.running()?;
+            calling.signal_all(Signal::KILL)?;
+            calling.wait()?;
+        }
+        // The ends are free once the daemon has found the process gone.
+        let mut printed = String::new();
+        bench.session.until("a free flow", || {
+            let called = bench.client(&program, &["call", &there, &port, &address, &port, "100"]);
+            Ok(called.map(|words| printed = words).is_ok())
+        })?;
+        let served = server.succeed()?;
+        if !printed.starts_with("100 calls") || served.lines().last() != Some("served") {
+            return Err(format!("{there}: the caller printed {printed:?}, the server {served:?}"));
+        }
+    }
+    Ok("six callers killed, and the next ones answered".into())
+}
+
+/// The two hosts over Linux' TCP: names and addresses.
+fn linux_hosts() -> [(String, String); 2] {
+    let linux = over_tcp::TRANSPORTS[2];
+    [0, 1].map(|side| (over_tcp::name(linux, side), over_tcp::address(linux, side)))
+}
+
+fn exchange(bench: &Bench, [(here, address), (there, caller)]: [(&str, &str); 2]) -> Outcome {
     let (port, program) = (bench.port(), app("comm_datagrams"));
     let mut command = bench.lab.on_server(&program);
     command.args(["serve", here, &port, caller, &port]);

@@ -92,6 +92,7 @@ pub const ALL: &[Fault] = &[
     fault("toe_comm: ordinary peers, with loss", &[Link::Lossy], comm::peers),
     fault("toe_comm: messages, with loss", &[Link::Lossy], comm::calls),
     fault("toe_comm: datagrams, with loss", &[Link::Lossy], comm::datagrams),
+    fault("toe_comm: datagrams, callers killed", &[Link::Lossy], comm::caller_killed),
     fault("toe_comm: a device's memory, with loss", &[Link::Lossy], comm::device),
     fault("verbs over TCP: perftest, with loss", &[Link::Lossy], over_tcp::perftest),
     fault("verbs over TCP: bytes compared, with loss", &[Link::Lossy], over_tcp::compared),

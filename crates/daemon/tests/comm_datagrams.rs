@@ -61,9 +61,14 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Transports that can be here.
+fn transports() -> impl Iterator<Item = &'static str> {
+    ["flextoe", "laminar"].into_iter().chain(linux_can_be("datagrams").then_some("linux"))
+}
+
 #[test]
 fn datagrams_between_two_programs() {
-    for transport in ["flextoe", "laminar"] {
+    for transport in transports() {
         let mut toed = Toed::start(&configuration(transport, "mtu = 1500"));
         let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
         let (here, there) = (open(&mut one, 70, peer(2, 90)), open(&mut other, 90, peer(1, 70)));
@@ -83,7 +88,7 @@ fn datagrams_between_two_programs() {
 #[test]
 fn the_kernels_sockets_are_peers_over_a_tap_device() {
     let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
-    for transport in ["flextoe", "laminar"] {
+    for transport in transports() {
         let mut toed = Toed::start(&configuration(transport, &uplink(&netns)));
         let mut one = Program::open(&toed, "a");
         let socket = netns.run(|| UdpSocket::bind("10.0.0.100:90")).unwrap().unwrap();
@@ -208,16 +213,29 @@ fn a_stream_with_the_same_ends_goes_its_own_way() {
     check(&mut other, 1, 6, 40);
 }
 
-/// Linux' TCP finds no next hops for others, and a shared port has one owner of UDP.
+/// A peer that is not there, and one without a route: what was posted is dropped, and the program has its memory back.
 #[test]
-fn hosts_without_datagrams_refuse_them() {
-    let shared = "log = \"error\"\n[[fabric]]\nname = \"f\"\n[[host]]\nname = \"h\"\naddress = \"10.0.0.1\"\n\
-                  [[zeronic]]\nhost = \"h\"\nname = \"a\"\n";
-    let linux = linux_can_be("datagrams").then(|| configuration("linux", ""));
-    for configuration in linux.into_iter().chain([shared.to_string()]) {
-        let toed = Toed::start(&configuration);
+fn what_has_no_next_hop_is_dropped_by_name() {
+    for transport in transports() {
+        let toed = Toed::start(&configuration(transport, ""));
         let mut one = Program::open(&toed, "a");
-        one.post(1, 0, Order::Datagrams(0, peer(2, 90)));
-        assert_eq!(one.expect(Outcome::Failed).value, libc::EOPNOTSUPP as u64);
+        let absent = open(&mut one, 70, peer(77, 90));
+        send(&mut one, absent, 1, 8);
+        assert_eq!(dropped(&toed, "a", "neighbour_unresolved"), 1, "{transport}");
+        let far = open(&mut one, 71, SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 90));
+        send(&mut one, far, 2, 8);
+        assert_eq!(dropped(&toed, "a", "no_route"), 1, "{transport}");
     }
+}
+
+/// A shared port has one owner of UDP.
+#[test]
+fn a_host_that_shares_an_address_refuses_datagrams() {
+    let toed = Toed::start(
+        "log = \"error\"\n[[fabric]]\nname = \"f\"\n[[host]]\nname = \"h\"\naddress = \"10.0.0.1\"\n\
+         [[zeronic]]\nhost = \"h\"\nname = \"a\"\n",
+    );
+    let mut one = Program::open(&toed, "a");
+    one.post(1, 0, Order::Datagrams(0, peer(2, 90)));
+    assert_eq!(one.expect(Outcome::Failed).value, libc::EOPNOTSUPP as u64);
 }

@@ -8,6 +8,7 @@
 //! them on. A connection begins without waiting for it: a few bound sockets are always there, and connecting one of
 //! them is a message.
 mod helper;
+mod hops;
 mod views;
 mod words;
 
@@ -15,7 +16,8 @@ pub use helper::serve_linux;
 pub use words::{LinuxConfig, Share};
 
 use crate::frames::{FrameKind, kind};
-use crate::transport::{InOrder, Room, Socket, Transport};
+use crate::transport::{InOrder, NextHop, Room, Socket, Transport};
+use hops::Hops;
 use port::{Frame, FramePool, Netns, Port, PortDrops, Tap, TapConfig, unacknowledged};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create, sendfile};
@@ -26,7 +28,7 @@ use rustix::net::{
 };
 use shm::handover;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use wire::{Ipv4Tuple, Mac, Nanos};
@@ -75,6 +77,8 @@ pub struct LinuxTcp {
     /// Why the helper makes no more sockets.
     unable: Option<String>,
     spare: VecDeque<(u16, OwnedFd)>,
+    /// Next hops for datagrams.
+    hops: Option<Hops>,
     /// Answers of the helper that somebody waits for.
     listening: HashMap<u16, Result<OwnedFd, String>>,
     listeners: HashMap<u16, OwnedFd>,
@@ -128,6 +132,7 @@ impl LinuxTcp {
             helper,
             unable: None,
             spare: VecDeque::new(),
+            hops: None,
             listening: HashMap::new(),
             listeners: HashMap::new(),
             sockets: Vec::new(),
@@ -163,6 +168,7 @@ impl LinuxTcp {
         loop {
             match next(&self.helper) {
                 Next::Nothing => return,
+                Next::Answered(Answer::Hops(port), Some(socket)) => self.hops = Some(Hops::new(socket, port)),
                 Next::Answered(Answer::Spare(port), Some(socket)) => self.spare.push_back((port, socket)),
                 Next::Answered(Answer::Listening(port), Some(socket)) => drop(self.listening.insert(port, Ok(socket))),
                 Next::Answered(Answer::NotListening(port, why), _) => drop(self.listening.insert(port, Err(why))),
@@ -356,12 +362,25 @@ impl Transport for LinuxTcp {
         // One by one: how long a frame is shows once its headers were read.
         let (from, mut bytes) = (into.len(), 0);
         while into.len() - from < room.frames && bytes < room.bytes && self.tap.receive(now, 1, pool, into) > 0 {
-            bytes += into.last().map_or(0, |frame| match kind(frame, usize::MAX) {
+            let Some(frame) = into.last() else { break };
+            bytes += match kind(frame, usize::MAX) {
                 FrameKind::Segment(segment) => segment.payload_len,
+                _ if self.hops.as_mut().is_some_and(|hops| hops.takes(now, frame)) => {
+                    into.pop().into_iter().for_each(|question| pool.put(question));
+                    0
+                }
                 _ => frame.len(),
-            });
+            };
         }
         into.len() - from
+    }
+
+    fn source_of(&self, _: Ipv4Addr) -> Option<Ipv4Addr> {
+        Some(self.config.address.0)
+    }
+
+    fn next_hop(&mut self, now: Nanos, remote: Ipv4Addr) -> NextHop {
+        self.hops.as_mut().map_or(NextHop::None, |hops| hops.find(now, remote))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

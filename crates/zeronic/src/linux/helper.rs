@@ -70,6 +70,7 @@ struct Helper<'a> {
 impl Helper<'_> {
     /// The error shows that the transport is gone.
     fn serve(&mut self) -> io::Result<()> {
+        self.pass_hops()?;
         for _ in 0..SPARE {
             self.pass_spare()?;
         }
@@ -117,6 +118,14 @@ impl Helper<'_> {
         sockopt::set_socket_reuseaddr(&socket, reuse_address)?;
         bind(&socket, &SocketAddrV4::new(self.config.address.0, port))?;
         Ok(socket)
+    }
+
+    /// The socket whose frames name next hops.
+    fn pass_hops(&self) -> io::Result<()> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+        bind(&socket, &SocketAddrV4::new(self.config.address.0, 0))?;
+        answer(self.to.as_fd(), &Answer::Hops(port_of(&socket)?), Some(socket.as_fd()))
     }
 
     fn pass_spare(&mut self) -> io::Result<()> {

@@ -47,6 +47,8 @@ pub(super) enum Asked {
 pub(super) enum Answer {
     /// The device is there, with the kernel side's hardware address. Its descriptor comes along.
     Ready([u8; 6]),
+    /// The UDP socket that asks for next hops comes along, with its port.
+    Hops(u16),
     /// A socket with this port, which comes along.
     Spare(u16),
     /// The socket that listens on this port comes along.
