@@ -1,12 +1,13 @@
 //! The command line.
 mod offload;
 mod p4;
+mod top;
 
 pub(crate) use offload::*;
 pub(crate) use p4::*;
+pub(crate) use top::*;
 
 use crate::private_daemon::PrivateArguments;
-use crate::top::Sort;
 use clap::{Args, Parser, Subcommand};
 use context::attach;
 use port::capture::{Direction, SNAPLEN};
@@ -364,35 +365,6 @@ pub(crate) struct WhyArguments {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Args)]
-pub(crate) struct TopArguments {
-    #[command(flatten)]
-    pub daemon: SocketArguments,
-    /// Only this host
-    #[arg(long, value_name = "NAME")]
-    pub host: Option<String>,
-    /// Only connections in whose line these words occur
-    #[arg(long, value_name = "WORDS")]
-    pub filter: Option<String>,
-    /// How connections are sorted at first
-    #[arg(long, value_name = "COLUMN", value_enum, default_value_t)]
-    pub sort: Sort,
-    /// Seconds between pictures
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
-    pub interval: f64,
-    /// Print one picture as text and end
-    #[arg(long)]
-    pub once: bool,
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-fn interval(word: &str) -> Result<f64, String> {
-    let seconds: Option<f64> = word.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "it is a number of seconds from 0.1 to 3600".into())
 }
 
 #[derive(Args)]

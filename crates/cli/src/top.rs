@@ -19,7 +19,6 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::layout::Rect;
 use sample::Sample;
 use signal_hook::consts::{SIGINT, SIGTERM};
-pub(crate) use state::Sort;
 use state::{Next, State};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! Circles of files: in a crate, no file should use, by whatever way, a file that uses it. A file in a circle can
-//! neither be read nor tested without all others of it.
+//! Circles of files and of folders: in a crate, no file and no folder should use, by whatever way, one that uses it.
+//! What stands in a circle can neither be read nor tested without all others of it. Without circles, the files and
+//! folders of each folder have an order, from top to bottom, in which no import points up.
 use crate::ratchets::{Found, hold};
 use crate::{Source, is_for_tests, root, sources};
 use proc_macro2::{TokenStream, TokenTree};
@@ -126,6 +127,8 @@ impl<'ast> Visit<'ast> for File<'_> {
         let exported = !matches!(item.vis, syn::Visibility::Inherited);
         self.import(&item.tree, &Path::new(), exported);
     }
+    /// `pub(in crate::room)` uses nothing of that room.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.path(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         visit::visit_path(self, path);
@@ -182,8 +185,11 @@ fn descend(files: &Files, start: Path, rest: &[String], depth: usize) -> Option<
     Some(start)
 }
 
+/// For each module, those that it uses.
+type Arrows = BTreeMap<Path, BTreeSet<Path>>;
+
 /// For each file of a crate, those that it uses.
-fn arrows(files: &Files) -> BTreeMap<Path, BTreeSet<Path>> {
+fn arrows(files: &Files) -> Arrows {
     let each = files.iter().map(|(module, file)| {
         let used = file.uses.iter().filter_map(|path| target(files, module, path, 0));
         (module.clone(), used.filter(|used| used != module).collect())
@@ -191,7 +197,7 @@ fn arrows(files: &Files) -> BTreeMap<Path, BTreeSet<Path>> {
     each.collect()
 }
 
-fn reachable(arrows: &BTreeMap<Path, BTreeSet<Path>>, from: &Path) -> BTreeSet<Path> {
+fn reachable(arrows: &Arrows, from: &Path) -> BTreeSet<Path> {
     let mut seen = BTreeSet::new();
     let mut open: Vec<&Path> = arrows[from].iter().collect();
     while let Some(module) = open.pop() {
@@ -215,12 +221,37 @@ fn circles(files: &Files) -> Vec<String> {
     in_circle.map(line).collect()
 }
 
+/// The folder in which both modules stand, and what stands in it of each: a file, a folder with all below it, or the
+/// folder's own file (`mod.rs`, or the crate's root).
+fn in_folder(from: &Path, used: &Path) -> (Path, Path, Path) {
+    let shared = from.iter().zip(used).take_while(|(one, other)| one == other).count();
+    let child = |module: &Path| module[..module.len().min(shared + 1)].to_vec();
+    (from[..shared].to_vec(), child(from), child(used))
+}
+
+/// The imports of a crate that point up: those between two neighbours in a folder that use each other, by whatever way.
+fn imports_up(files: &Files) -> Vec<String> {
+    let arrows = arrows(files);
+    let all = || arrows.iter().flat_map(|(from, all_used)| all_used.iter().map(move |used| (from, used)));
+    let mut folders: BTreeMap<Path, Arrows> = BTreeMap::new();
+    for (folder, from, used) in all().map(|(from, used)| in_folder(from, used)) {
+        let inside = folders.entry(folder).or_default();
+        inside.entry(used.clone()).or_default();
+        inside.entry(from).or_default().insert(used);
+    }
+    let up = all().filter(|(from, used)| {
+        let (folder, from, used) = in_folder(from, used);
+        reachable(&folders[&folder], &used).contains(&from)
+    });
+    up.map(|(from, used)| format!("{} uses {}", name(from), name(used))).collect()
+}
+
 fn name(module: &Path) -> String {
     if module.is_empty() { "the crate's root".into() } else { module.join("::") }
 }
 
-#[test]
-fn files_of_a_crate_stand_in_no_circle() {
+/// What a rule finds in the files of each crate.
+fn in_each_crate(rule: impl Fn(&Files) -> Vec<String>) -> Found {
     let sources = sources();
     let mut crates: BTreeMap<&str, Files> = BTreeMap::new();
     for source in &sources {
@@ -228,18 +259,25 @@ fn files_of_a_crate_stand_in_no_circle() {
             crates.entry(&source.krate).or_default().insert(module, File::read(source));
         }
     }
-    let found: Found = crates.iter().map(|(krate, files)| (krate.to_string(), circles(files))).collect();
-    hold("circles", "files that use each other in a circle", &found);
+    crates.iter().map(|(krate, files)| (krate.to_string(), rule(files))).collect()
+}
+
+#[test]
+fn files_of_a_crate_stand_in_no_circle() {
+    hold("circles", "files that use each other in a circle", &in_each_crate(circles));
+}
+
+#[test]
+fn no_import_points_up() {
+    hold("imports", "files and folders of a folder that use each other in a circle", &in_each_crate(imports_up));
+}
+
+fn source(path: &str, text: &str) -> Source {
+    Source { krate: "x".into(), path: path.into(), text: text.into(), syntax: syn::parse_file(text).unwrap() }
 }
 
 #[test]
 fn a_circle_is_found_through_imports_exports_and_macros() {
-    let source = |path: &str, text: &str| Source {
-        krate: "x".into(),
-        path: path.into(),
-        text: text.into(),
-        syntax: syn::parse_file(text).unwrap(),
-    };
     let sources = [
         ("", source("lib.rs", "mod a; mod b; mod c; pub use b::B;")),
         ("a", source("a.rs", "use crate::B; fn f() { B::new() }")),
@@ -247,7 +285,27 @@ fn a_circle_is_found_through_imports_exports_and_macros() {
         ("c", source("c.rs", "use super::a; pub fn h() { a::f() } #[cfg(test)] mod tests { use crate::d::D; }")),
         ("d", source("d.rs", "use crate::a::f; pub struct D;")),
     ];
+    assert_eq!(circles(&files_of(&sources)), ["a.rs uses b", "b.rs uses c", "c.rs uses a"]);
+}
+
+fn files_of<'a>(sources: &'a [(&str, Source)]) -> Files<'a> {
     let path = |name: &str| name.split("::").filter(|part| !part.is_empty()).map(String::from).collect::<Path>();
-    let files: Files = sources.iter().map(|(name, source)| (path(name), File::read(source))).collect();
-    assert_eq!(circles(&files), ["a.rs uses b", "b.rs uses c", "c.rs uses a"]);
+    sources.iter().map(|(name, source)| (path(name), File::read(source))).collect()
+}
+
+/// Two folders use each other, though no two files do.
+#[test]
+fn an_import_that_points_up_is_found() {
+    let sources = [
+        ("", source("lib.rs", "mod low; mod high; pub use high::a::f;")),
+        ("high", source("high/mod.rs", "pub mod a; pub mod b;")),
+        ("high::a", source("high/a.rs", "use crate::low::c::g; pub fn f() { g() }")),
+        ("high::b", source("high/b.rs", "pub fn h() {}")),
+        ("low", source("low/mod.rs", "pub mod c; pub mod d;")),
+        ("low::c", source("low/c.rs", "pub fn g() { super::d::i() }")),
+        ("low::d", source("low/d.rs", "use crate::high::b; pub fn i() { b::h() }")),
+    ];
+    let files = files_of(&sources);
+    assert_eq!(circles(&files), [""; 0]);
+    assert_eq!(imports_up(&files), ["high::a uses low::c", "low::d uses high::b"]);
 }

@@ -1,45 +1,7 @@
 //! State of the user interface: sorting, host, filter, and the keys that change them.
 use super::picture::{FlowRow, Picture};
+use crate::arguments::Sort;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
-/// Columns that the connections can be sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Sort {
-    /// In and out together, the busiest first.
-    #[default]
-    Rate,
-    /// The longest first.
-    Rtt,
-    /// Segments sent again lately, then in total; the most first.
-    Retx,
-    /// The largest congestion window first.
-    Cwnd,
-    /// By number.
-    Flow,
-    /// By the program's name.
-    Program,
-}
-
-impl Sort {
-    const ALL: [Sort; 6] = [Sort::Rate, Sort::Rtt, Sort::Retx, Sort::Cwnd, Sort::Flow, Sort::Program];
-
-    fn next(self) -> Sort {
-        let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
-        Sort::ALL[(at + 1) % Sort::ALL.len()]
-    }
-
-    /// For the last line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Sort::Rate => "rate",
-            Sort::Rtt => "rtt",
-            Sort::Retx => "retx",
-            Sort::Cwnd => "cwnd",
-            Sort::Flow => "flow",
-            Sort::Program => "program",
-        }
-    }
-}
 
 /// Choices of the user.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,8 @@
 use super::draw::{LEAST, Notes, draw};
 use super::picture::Picture;
 use super::sample::{Sample, add_modules, combine};
-use super::state::{Next, Sort, State};
+use super::state::{Next, State};
+use crate::arguments::Sort;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

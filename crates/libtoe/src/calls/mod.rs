@@ -10,6 +10,7 @@ pub(crate) mod descriptors;
 pub(crate) mod direct;
 pub(crate) mod early;
 pub(crate) mod epoll;
+pub(crate) mod inherited_sets;
 pub(crate) mod listening;
 pub(crate) mod log;
 pub(crate) mod options;

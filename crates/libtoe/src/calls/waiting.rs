@@ -1,5 +1,5 @@
 //! Waiting for sockets and sets: other processes may share them, so they are claimed before each sleep.
-use crate::calls::epoll::inherited;
+use crate::calls::inherited_sets;
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::Lib;
@@ -34,7 +34,7 @@ fn claim(lib: &mut Guard, targets: &[Target]) -> Result<()> {
                 share::claim(lib, *key)?
             }
             Target::Socket(_) => {}
-            Target::Set(key) | Target::Members(key) => inherited::refresh(lib, *key)?,
+            Target::Set(key) | Target::Members(key) => inherited_sets::refresh(lib, *key)?,
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Attaching the process to the daemon.
-use crate::daemon::heap;
 use crate::lock::Guard;
 use crate::state::context_side::Context;
+use crate::state::heap;
 use crate::state::mapped_region::MappedRegion;
 use crate::state::{Lib, Link};
 use crate::system::address_space;

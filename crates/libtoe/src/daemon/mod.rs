@@ -4,7 +4,6 @@ pub(crate) mod ask;
 pub(crate) mod attach;
 pub(crate) mod bumps;
 pub(crate) mod drain;
-pub(crate) mod heap;
 pub(crate) mod reattach;
 pub(crate) mod reclaim;
 pub(crate) mod share;

@@ -1,7 +1,7 @@
 //! Fork: the child gets a context of its own that shares all that the parent had.
 //!
 //! The forking thread holds the library's lock, so both processes go on from a state that is whole.
-use crate::calls::{direct, epoll, signaller};
+use crate::calls::{direct, inherited_sets, signaller};
 use crate::daemon::{ask, attach};
 use crate::lock::{self, Guard};
 use crate::state::few::Few;
@@ -52,7 +52,7 @@ impl Forking {
     fn in_parent(mut self) {
         if self.token.is_some() {
             share_sockets(&mut self.lib);
-            epoll::after_fork(&mut self.lib, false);
+            inherited_sets::after_fork(&mut self.lib, false);
         }
     }
 
@@ -122,7 +122,7 @@ fn in_child(lib: &mut Lib, token: Option<u64>) {
         let _ = thread::prepare_single(lib.link.bells());
     }
     inherit_sockets(lib);
-    epoll::after_fork(lib, true);
+    inherited_sets::after_fork(lib, true);
 }
 
 fn inherit_sockets(lib: &mut Lib) {

@@ -4,7 +4,7 @@
 //! queue are the kernel socket and what an exec would carry of the socket ([`crate::process::carried`]). The other
 //! process' library takes the envelope apart before the program sees the descriptor. The daemon holds the connection or
 //! address meanwhile, for whoever shows the token in the envelope, and gives the region with the connection's buffers.
-use crate::calls::{direct, epoll};
+use crate::calls::{direct, inherited_sets};
 use crate::daemon::{ask, attach, share};
 use crate::lock::{self, Guard};
 use crate::process::carried::{self, SocketRecord};
@@ -207,7 +207,7 @@ fn describe(lib: &mut Guard, key: Key) -> Result<Option<Letter>> {
         Kind::Listener(listener) => (None, listener.bound.binding),
         _ => (None, 0),
     };
-    epoll::after_fork(lib, false);
+    inherited_sets::after_fork(lib, false);
     let token = match (slot, binding) {
         (None, 0) => None,
         _ => match ask::ask(lib, |tag| Request::Pass { tag, slot, binding })? {

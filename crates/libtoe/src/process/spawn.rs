@@ -4,7 +4,7 @@
 //! Such a child has descriptors of its own, and this library's table is its parent's. So what the child does to
 //! descriptors goes to the kernel and is noted beside the table. When the child runs its program, the sockets that are
 //! left go with it. The thread that made the child sleeps until then, and the child has that thread's variables.
-use crate::calls::epoll;
+use crate::calls::inherited_sets;
 use crate::lock;
 use crate::process::exec::Prepared;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -173,7 +173,7 @@ unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
         for index in &prepared.carried {
             lib.sockets.get_mut(*index).into_iter().for_each(Socket::share);
         }
-        epoll::after_fork(&mut lib, false);
+        inherited_sets::after_fork(&mut lib, false);
         arguments[environment] = prepared.list.as_ptr().expose_provenance();
         CHILD.with(|child| child.borrow_mut().environment = Some(prepared));
     }

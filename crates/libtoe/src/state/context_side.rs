@@ -1,5 +1,7 @@
 //! The application's side of a context: its rings, and which socket a completion is for.
-use crate::daemon::heap;
+mod reports;
+
+use crate::state::heap;
 use crate::state::mapped_region::MappedRegion;
 use crate::state::readiness;
 use crate::state::set::EpollSet;
@@ -237,8 +239,8 @@ impl Context {
         self.early.insert(completion.slot.index, *completion);
     }
 
-    /// Sends the engine the present positions of a connection. Where the ring is full it is pending, and sent before
-    /// anything waits.
+    /// Sends the engine the present positions of a connection. Where the ring is full, the
+    /// bump is deferred.
     #[inline(always)]
     pub(crate) fn bump(&mut self, key: Key, stream: &mut Stream) {
         if stream.shared {
@@ -260,13 +262,14 @@ impl Context {
         let Some(slot) = stream.name else { return };
         stream.bump_held = false;
         if self.end.bumps.push(stream.bump(slot, fin).to_words()).is_err() {
-            self.owe(key, stream);
+            self.defer_bump(key, stream);
         }
         self.end.daemon_bell.ring();
     }
 
+    /// The ring is full: the bump is sent before anything waits.
     #[cold]
-    pub(crate) fn owe(&mut self, key: Key, stream: &mut Stream) {
+    fn defer_bump(&mut self, key: Key, stream: &mut Stream) {
         if !stream.pending {
             stream.pending = true;
             self.pending.push(key);

@@ -8,12 +8,15 @@ pub(crate) mod context_side;
 pub(crate) mod events;
 pub(crate) mod fast_open;
 pub(crate) mod few;
+#[expect(unsafe_code, reason = "calls functions of libtoe_heap.so")]
+pub(crate) mod heap;
 pub(crate) mod idle;
 pub(crate) mod listener;
 pub(crate) mod lists;
 pub(crate) mod log_records;
 pub(crate) mod lost;
 pub(crate) mod mapped_region;
+mod marks;
 pub(crate) mod members;
 pub(crate) mod option_values;
 pub(crate) mod readiness;

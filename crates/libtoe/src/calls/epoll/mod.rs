@@ -8,12 +8,10 @@
 //! [`crate::state::members`]. Here [`control()`] adds and removes them, [`wait_events`] waits, and [`kernel_half`]
 //! keeps the kernel's set true.
 mod control;
-pub(crate) mod inherited;
 pub(crate) mod kernel_half;
 mod out;
 mod wait;
 
 pub(crate) use control::control;
-pub(crate) use inherited::after_fork;
 pub(crate) use out::Out;
 pub(crate) use wait::wait_events;

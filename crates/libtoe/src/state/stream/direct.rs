@@ -4,23 +4,18 @@
 //!
 //! A connection with a posted buffer has a flag in its slot, which every fast path reads anyway.
 use super::Stream;
-use crate::state::context_side::Context;
 use crate::state::slot_state::{DIRECT, RX_FIN, SHUT_READ, SPLICED, URGENT};
 use crate::system::errno::Result;
-use crate::system::{user_memory, waking};
-use context::{DirectWords, Post, TakenBack};
+use crate::system::user_memory;
+use context::{DirectWords, Post};
 use libc::iovec;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 /// Bytes of a buffer that is worth posting: a receive of fewer is over with one batch of frames.
 const LEAST: usize = 16 << 10;
 
-/// Polls of a buffer that the engine is writing to, before the thread yields, and between checks whether the daemon is
-/// gone.
-const POLLS: u32 = 64;
-
 impl Stream {
-    fn direct_words(&self) -> Option<DirectWords> {
+    pub(in crate::state) fn direct_words(&self) -> Option<DirectWords> {
         DirectWords::new(&self.home.region, &self.home.geometry, self.home_slot.index)
     }
 
@@ -106,7 +101,7 @@ impl Stream {
     }
 
     /// The buffer is the program's again: what landed there and was not read goes to the ring.
-    fn settle(&self, words: &DirectWords) {
+    pub(in crate::state) fn settle(&self, words: &DirectWords) {
         let head = self.state().rx_head.load(Relaxed);
         self.follow_growth();
         let ring = self.rx.get();
@@ -130,27 +125,5 @@ impl Stream {
         if self.has_posted() {
             self.settle(&words);
         }
-    }
-}
-
-impl Context {
-    /// Takes the posted buffer of a connection back. Waits for the engine's next batch where that has written what it
-    /// has not reported: microseconds.
-    #[cold]
-    pub(crate) fn take_back(&mut self, stream: &Stream) {
-        let Some(words) = stream.direct_words().filter(|_| stream.has_posted()) else { return };
-        let mut polls = 0u32;
-        while words.take_back(stream.state().rx_tail.load(Acquire)) == TakenBack::Asked {
-            if polls % POLLS == 0 {
-                self.end.daemon_bell.ring();
-                if self.daemon_is_gone() {
-                    words.abandon();
-                }
-                waking::yield_now();
-            }
-            polls = polls.wrapping_add(1);
-            std::hint::spin_loop();
-        }
-        stream.settle(&words);
     }
 }

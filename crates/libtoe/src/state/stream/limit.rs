@@ -4,9 +4,6 @@
 //! as large as the host's configuration has it; less of it is used.
 use super::Stream;
 use crate::state::ring::{Direction, Limit, Ring};
-use crate::state::slab::Key;
-use crate::state::socket::Kind;
-use crate::state::{Lib, events, readiness};
 use shm::Level;
 
 impl Stream {
@@ -28,19 +25,5 @@ impl Stream {
 
     fn limited(&self, level: Level, limit: Limit) -> Ring {
         Ring::new(&self.home, self.home_slot, Direction::Out, level).eased_to(limit)
-    }
-}
-
-impl Lib {
-    /// The program has set `SO_SNDBUF`. Where it is more than before, whoever waits for room may have it now.
-    pub(crate) fn limit_sending(&mut self, key: Key) {
-        let Lib { sockets, sets, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
-        let (Kind::Stream(stream), Some(limit)) = (&mut socket.kind, socket.options.send_limit) else { return };
-        stream.limit_sending(limit);
-        if stream.waits_for_room && stream.is_writable() {
-            stream.waits_for_room = false;
-            readiness::notify(socket, sets, events::OUT);
-        }
     }
 }

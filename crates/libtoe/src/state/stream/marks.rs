@@ -6,11 +6,7 @@
 //! What is unsent is in the engine's state. It is asked after each write that leaves more unsent than the mark allows.
 //! It reports how far it has sent once that is less ([`Bump::UNTIL_SENT`]).
 use super::Stream;
-use crate::state::context_side::Context;
-use crate::state::slab::Key;
 use crate::state::slot_state::{LOW_MARK, UNSENT_MARK};
-use crate::state::socket::Kind;
-use crate::state::{Lib, Link, events, readiness};
 use context::{Bump, Slot};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Acquire;
@@ -76,7 +72,7 @@ impl Stream {
     }
 
     /// What to ask the engine, where more is unsent than the mark allows.
-    fn question(&self, slot: Slot) -> Option<Bump> {
+    pub(in crate::state) fn question(&self, slot: Slot) -> Option<Bump> {
         let until = self.tx_head().wrapping_sub(self.unsent_mark().saturating_sub(1) / 2);
         (!self.is_below_mark()).then(|| Bump { tx_head: until, ring: Bump::UNTIL_SENT, ..self.bump(slot, false) })
     }
@@ -85,43 +81,5 @@ impl Stream {
     /// window is open until then.
     pub(crate) fn reaches(&self, low_mark: u32) -> bool {
         self.readable() >= low_mark.min(self.buffer_sizes().0 / 2).max(1)
-    }
-}
-
-impl Context {
-    /// Sends the engine the present positions of a connection, and asks it what the connection's mark is about.
-    pub(crate) fn bump_and_ask(&mut self, key: Key, stream: &mut Stream) {
-        self.bump(key, stream);
-        let Some(question) = stream.name.and_then(|slot| stream.question(slot)) else { return };
-        if self.end.bumps.push(question.to_words()).is_err() {
-            self.owe(key, stream);
-        }
-        self.end.daemon_bell.ring();
-    }
-}
-
-impl Lib {
-    /// The program has set `TCP_NOTSENT_LOWAT`.
-    pub(crate) fn use_unsent_mark(&mut self, key: Key) {
-        let Lib { sockets, sets, link, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
-        let (Kind::Stream(stream), Link::Attached(context)) = (&mut socket.kind, link) else { return };
-        stream.use_unsent_mark(socket.options.unsent_mark, socket.options.low_mark);
-        context.bump_and_ask(key, stream);
-        if stream.waits_for_room && stream.is_writable() {
-            stream.waits_for_room = false;
-            readiness::notify(socket, sets, events::OUT);
-        }
-    }
-
-    /// The program has set `SO_RCVLOWAT`. Where what is there is enough now, whoever waits for it has it.
-    pub(crate) fn use_low_mark(&mut self, key: Key) {
-        let Lib { sockets, sets, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
-        let (Kind::Stream(stream), low_mark) = (&mut socket.kind, socket.options.low_mark) else { return };
-        stream.use_low_mark(low_mark);
-        if stream.reaches(low_mark) {
-            readiness::notify(socket, sets, events::IN);
-        }
     }
 }

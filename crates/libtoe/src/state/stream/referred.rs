@@ -1,7 +1,7 @@
 //! Sends by reference (docs/ZERONIC.md): what lies in the heap stays there until the peer has acknowledged it. Calls
 //! with `MSG_ZEROCOPY` do so; what cannot is copied to the ring, as ever.
 use super::Stream;
-use crate::daemon::heap;
+use crate::state::heap;
 use crate::state::references::{Fit, Notice, References};
 use crate::system::errno::Result;
 use crate::system::user_memory;

@@ -4,12 +4,9 @@
 //! A connection whose mark is not passed has a flag in its slot, which every fast path reads anyway: all others pay
 //! nothing for it.
 use super::Stream;
-use crate::state::context_side::Context;
 use crate::state::option_values::Values;
 use crate::state::slot_state::URGENT;
 use crate::system::errno::Result;
-use crate::system::waking;
-use context::Bump;
 use libc::iovec;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -112,18 +109,5 @@ impl Stream {
             self.state().urgency.store(TAKEN, Release);
         }
         Ok(got)
-    }
-}
-
-impl Context {
-    /// Notifies the engine that the last byte that the program wrote is urgent, before a bump reports that the byte is
-    /// there.
-    pub(crate) fn urge(&mut self, stream: &mut Stream) {
-        let Some(slot) = stream.name else { return };
-        let bump = Bump { ring: Bump::URGENT, ..stream.bump(slot, false) };
-        while self.end.bumps.push(bump.to_words()).is_err() && !self.daemon_is_gone() {
-            self.end.daemon_bell.ring();
-            waking::yield_now();
-        }
     }
 }
