@@ -61,7 +61,7 @@ pub(crate) fn run(bytes: &[u8]) {
                 sockets.stack.run_until(then);
             }
             _ => {
-                // It may read what it is told, or not.
+                // It may read what it is sent, or not.
                 let _ = sockets.stack.end.replies.pop();
                 let _ = sockets.stack.end.completions.pop();
             }

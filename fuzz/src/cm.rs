@@ -1,5 +1,5 @@
-//! A peer of connection management that says what it likes, to a program that does: whole datagrams for the general
-//! services interface of a device, in any order, with the numbers that the device has told.
+//! A peer of connection management that sends what it likes, to a program that does so, too: whole datagrams for the
+//! general services interface of a device, in any order, with the numbers that the device has sent.
 use crate::Input;
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use engine::{Frame, FramePool, Nanos};
@@ -21,7 +21,7 @@ use wire::{EtherType, Mac, arp, ethernet};
 
 /// Steps of an input that are looked at.
 const MOST: usize = 400;
-/// Rounds in which all has to end when the program is gone: each connection says a few things, 16 times each.
+/// Rounds in which all has to end when the program is gone: each connection sends a few messages, 16 times each.
 const ENDS: usize = 40_000;
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -50,8 +50,8 @@ struct World {
     program: ProgramId,
     pool: FramePool,
     now: Nanos,
-    /// Numbers that the device has told of its connections.
-    told: Vec<u32>,
+    /// Numbers that the device has sent of its connections.
+    sent_numbers: Vec<u32>,
 }
 
 fn host(device: &Shared) -> Host {
@@ -101,7 +101,7 @@ impl World {
         let program = device.device().attach(program).expect("room");
         device.device().open_events(program, Arc::new(Nowhere), 1).expect("room");
         let host = host(&device);
-        let world = World { host, device, program, pool: FramePool::new(64), now: 1, told: vec![0] };
+        let world = World { host, device, program, pool: FramePool::new(64), now: 1, sent_numbers: vec![0] };
         // The program listens from the start on two ports.
         for (at, space) in [Space::Connections, Space::Datagrams].into_iter().enumerate() {
             // Numbers go on from the channel's.
@@ -149,8 +149,8 @@ impl World {
             Message::Ready(pair, _) | Message::Disconnect(pair, ..) | Message::Disconnected(pair, _) => pair.local,
             Message::LookupReply(_) => 0,
         };
-        if !self.told.contains(&number) {
-            self.told.push(number);
+        if !self.sent_numbers.contains(&number) {
+            self.sent_numbers.push(number);
         }
     }
 
@@ -239,9 +239,9 @@ fn request(input: &mut Input<'_>, from: Ipv4Addr) -> Request {
 }
 
 /// A message with numbers that mostly mean something.
-fn message(input: &mut Input<'_>, from: Ipv4Addr, told: &[u32]) -> Message {
+fn message(input: &mut Input<'_>, from: Ipv4Addr, sent_numbers: &[u32]) -> Message {
     let kind = input.byte();
-    let remote = told[usize::from(input.byte()) % told.len()];
+    let remote = sent_numbers[usize::from(input.byte()) % sent_numbers.len()];
     let pair = Pair { local: u32::from(input.byte() % 8), remote };
     let about = [About::Request, About::Reply, About::Other][usize::from(kind >> 4) % 3];
     match kind % 9 {
@@ -312,7 +312,7 @@ fn call(input: &mut Input<'_>) -> Call {
     }
 }
 
-/// A peer says where it is, so that the program can reach it.
+/// A peer sends its address, so that the program can reach it.
 fn neighbour(from: Ipv4Addr) -> Vec<u8> {
     let mac = Mac([2, 0, 0, 0, 0, from.octets()[3]]);
     let mut bytes = vec![0; ethernet::HEADER_LEN + arp::LEN];
@@ -359,7 +359,8 @@ fn play(bytes: &[u8]) -> World {
             }
             5..10 => world.call(&call(&mut input)),
             _ => {
-                let mad = Mad { transaction: input.byte().into(), message: message(&mut input, from, &world.told) };
+                let mad =
+                    Mad { transaction: input.byte().into(), message: message(&mut input, from, &world.sent_numbers) };
                 world.round(Some(frame(from, GSI_KEY, &mad.bytes())));
             }
         }

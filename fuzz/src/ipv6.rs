@@ -12,7 +12,7 @@ use wire::{Endpoint, EtherType, IpAddress, Mac, Seq, ethernet, ip, ipv4, ipv6, t
 const INET6: i32 = 10;
 /// Packets of one input.
 const MOST: usize = 200;
-/// Neighbours that a host knows at most, by default.
+/// Neighbours that a host has at most, by default.
 const NEIGHBOURS: usize = 1024;
 
 fn address(last: u8) -> IpAddress {
@@ -92,7 +92,7 @@ fn inject(sockets: &mut Sockets, ethertype: EtherType, dst: Mac, packet: &[u8]) 
     sockets.stack.inject_frame(&frame);
 }
 
-/// Sends a packet to the host, with extension headers before what it carries where the input says so.
+/// Sends a packet to the host, with extension headers before what it carries where the input has them.
 fn send(input: &mut Input<'_>, sockets: &mut Sockets, ends: (IpAddress, IpAddress), carried: (u8, u8, &[u8])) {
     let (protocol, hops, body) = carried;
     let (mut chain, mut first) = (Vec::new(), protocol);

@@ -160,7 +160,7 @@ fn frame(input: &mut Input<'_>, key: Key) -> Vec<u8> {
     frame
 }
 
-/// Frames, elements and time as the input says.
+/// Frames, elements and time as the input has them.
 pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let first = input.byte();

@@ -9,7 +9,7 @@ const COMMON: [(&str, &str); 2] = [
     ("pipe.p4", include_str!("../../crates/rmt/tests/p4/pipe.p4")),
 ];
 
-/// A question of the management socket: what was understood says the same when it is written again.
+/// A question of the management socket: what was parsed is the same when it is written again.
 pub(crate) fn management(bytes: &[u8]) {
     let Ok(question) = serde_json::from_slice::<Question>(bytes) else { return };
     let again = serde_json::to_vec(&question).expect("what was read can be written");

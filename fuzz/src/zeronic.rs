@@ -1,5 +1,5 @@
 //! A ZeroNIC control stack whose peers, whose transport and whose program do what they like. Nothing outside of
-//! receives changes, nothing leaves that was not posted to send, and no more is told than came.
+//! receives changes, nothing leaves that was not posted to send, and no more is reported than came.
 use crate::Input;
 use crate::zeronic_sides::{HERE, Line, PORT, POSTED, Puppet, Segment, THERE};
 use engine::FramePool;
@@ -37,8 +37,8 @@ struct World {
     connections: Vec<Connection>,
     /// Receives that were posted, as offsets in the page of receives.
     posted: Vec<(usize, usize)>,
-    /// Bytes that the program was told of.
-    told: u64,
+    /// Bytes that the program had reports of.
+    reported: u64,
 }
 
 impl World {
@@ -57,7 +57,7 @@ impl World {
         let pool = FramePool::new(64);
         let stack = Stack::new(Puppet::default(), table, limits, shortage, pool).expect("memory");
         let (line, posted) = (Line::default(), Vec::new());
-        let mut world = World { stack, line, memory, key, now: 1, connections: Vec::new(), posted, told: 0 };
+        let mut world = World { stack, line, memory, key, now: 1, connections: Vec::new(), posted, reported: 0 };
         for (port, carries) in LISTENERS {
             world.stack.listen(port, DOMAIN, carries).expect("the transport listens");
         }
@@ -70,7 +70,7 @@ impl World {
         while let Some(event) = self.stack.next_event() {
             match event {
                 Event::Accepted { connection, .. } => self.connections.push(connection),
-                Event::Received { bytes, .. } => self.told += bytes,
+                Event::Received { bytes, .. } => self.reported += bytes,
                 Event::Failed { connection, .. } => self.connections.retain(|held| *held != connection),
                 Event::Sent { .. } | Event::Ended { .. } => {}
             }
@@ -186,7 +186,7 @@ fn play(bytes: &[u8]) -> World {
         }
         step(&mut world, &mut input);
         world.round();
-        assert!(world.told <= world.stack.counters().placed_bytes, "told before it came");
+        assert!(world.reported <= world.stack.counters().placed_bytes, "reported before it came");
     }
     world
 }

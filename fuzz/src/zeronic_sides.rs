@@ -51,7 +51,7 @@ impl Segment {
     }
 }
 
-/// A transport that says what the input says.
+/// A transport that does what the input has.
 #[derive(Default)]
 pub(crate) struct Puppet {
     pub(crate) connections: u16,

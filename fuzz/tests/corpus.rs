@@ -14,7 +14,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     paths.into_iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Another input: some bytes changed, taken out, or said twice.
+/// Another input: some bytes changed, taken out, or repeated.
 fn changed(input: &[u8], mut seed: u64) -> Vec<u8> {
     let mut bytes = input.to_vec();
     let mut random = |below: usize| {

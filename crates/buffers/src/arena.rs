@@ -27,7 +27,7 @@ static ARENA: OnceLock<Option<Lock<Arena>>> = OnceLock::new();
 static FORKS: AtomicBool = AtomicBool::new(false);
 
 /// Where buffers lie: a part of a sealed memfd, which is mapped.
-pub struct Place {
+pub struct ArenaMapping {
     /// The memfd.
     pub file: OwnedFd,
     /// Where the part begins in it: whole pages.
@@ -40,7 +40,7 @@ pub struct Place {
 
 /// All buffers. Places are offsets from the first address.
 struct Arena {
-    place: Place,
+    place: ArenaMapping,
     /// Places and lengths.
     used: BTreeMap<usize, usize>,
     free: BTreeMap<usize, usize>,
@@ -57,14 +57,14 @@ pub fn begin() {
     begin_with(Arena::own_place);
 }
 
-/// Buffers are there from now on, and lie where the caller says. False where they are elsewhere already.
-pub fn begin_in(place: Place) -> bool {
+/// Buffers are there from now on, and lie where the caller states. False where they are elsewhere already.
+pub fn begin_in(place: ArenaMapping) -> bool {
     let base = place.base;
     begin_with(|| Some(place));
     FROM.load(Relaxed) == base
 }
 
-fn begin_with(place: impl FnOnce() -> Option<Place>) {
+fn begin_with(place: impl FnOnce() -> Option<ArenaMapping>) {
     let arena = ARENA.get_or_init(|| place().and_then(Arena::new).map(Lock::new));
     if let Some(arena) = arena {
         let (base, len) = arena.lock().bounds();
@@ -170,7 +170,7 @@ impl Arena {
     }
 
     /// A memfd of the program's own, and addresses for all of it.
-    fn own_place() -> Option<Place> {
+    fn own_place() -> Option<ArenaMapping> {
         // A file beyond the limit would end the program with a signal.
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: fills a whole structure.
@@ -192,10 +192,10 @@ impl Arena {
                 && libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) == 0
         };
         let base = if sealed { reserve(null_mut(), ROOM)? } else { return None };
-        Some(Place { file, at: 0, base: base.addr(), len: ROOM })
+        Some(ArenaMapping { file, at: 0, base: base.addr(), len: ROOM })
     }
 
-    fn new(place: Place) -> Option<Arena> {
+    fn new(place: ArenaMapping) -> Option<Arena> {
         // SAFETY: functions that live as long as the program: a preloaded library is not unloaded.
         if unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) } != 0 {
             return None;

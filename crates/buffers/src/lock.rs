@@ -1,4 +1,4 @@
-//! A lock that is held for some hundred nanoseconds: around an end of a pipe. Who finds it taken looks again and then
+//! A lock that is held for some hundred nanoseconds: around an end of a pipe. Who finds it taken polls again and then
 //! yields. It can be taken in one call and released in another, as `ibv_start_poll` and `ibv_wr_start` need.
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Looks before the first yield.
-const LOOKS: u32 = 64;
+const POLLS: u32 = 64;
 
 /// Something that one thread uses at a time.
 pub struct Lock<T> {
@@ -43,10 +43,10 @@ impl<T> Lock<T> {
 
     #[cold]
     fn wait(&self) {
-        let mut looks = 0;
+        let mut polls = 0;
         while self.taken.load(Relaxed) {
-            looks += 1;
-            if looks % LOOKS == 0 {
+            polls += 1;
+            if polls % POLLS == 0 {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();

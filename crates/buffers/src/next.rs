@@ -43,7 +43,7 @@ impl Next {
 macro_rules! next {
     ($name:literal, fn($($kind:ty),*) $(-> $result:ty)?, $($argument:expr),*) => {{
         static NEXT: $crate::next::Next = $crate::next::Next::new($name);
-        // SAFETY: the function of this name has this type, as its page of the manual says.
+        // SAFETY: the function of this name has this type, as its page of the manual has it.
         unsafe {
             std::mem::transmute::<*const (), unsafe extern "C" fn($($kind),*) $(-> $result)?>(
                 std::ptr::with_exposed_provenance(NEXT.address()),

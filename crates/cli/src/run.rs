@@ -34,13 +34,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
     wait_for::listeners(&arguments.wait_for, Duration::from_secs(arguments.wait_limit), &socket, &host)?;
     // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.
     let only_verbs = is_zeronic(&client::ask(&socket, &Question::Hello)?, &host);
-    let way = if only_verbs { Way::Preloaded } else { way_to_start(&program, arguments) };
+    let way = if only_verbs { Injection::Preloaded } else { injection(&program, arguments) };
     let mut command = match &way {
         // libtoe loads it, into a process that the dynamic linker makes.
-        Way::Loaded => Command::new("/proc/self/exe"),
-        Way::Preloaded => Command::new(&program),
+        Injection::Loaded => Command::new("/proc/self/exe"),
+        Injection::Preloaded => Command::new(&program),
     };
-    if matches!(way, Way::Loaded) {
+    if matches!(way, Injection::Loaded) {
         command.env(PROGRAM_VARIABLE, &program);
     }
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
@@ -62,22 +62,22 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
 }
 
 /// How libtoe comes into a program.
-enum Way {
+enum Injection {
     /// The dynamic linker loads it.
     Preloaded,
     /// It loads the program.
     Loaded,
 }
 
-/// Reports where libtoe has no way into the program: it runs on the kernel's TCP then.
-fn way_to_start(program: &Path, arguments: &RunArguments) -> Way {
+/// How libtoe comes into this program. Reports where it cannot: the program then runs on the kernel's TCP.
+fn injection(program: &Path, arguments: &RunArguments) -> Injection {
     let linkage = linkage(program);
     match linkage.obstacle(arguments.intercept == SYMBOLS) {
         Some(why) => eprintln!("opentoe: {} stays on the kernel's TCP: it {why}", program.display()),
-        None if linkage == Linkage::Static => return Way::Loaded,
+        None if linkage == Linkage::Static => return Injection::Loaded,
         None => {}
     }
-    Way::Preloaded
+    Injection::Preloaded
 }
 
 /// The daemon to attach to, where one is named or running.

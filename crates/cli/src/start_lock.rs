@@ -1,4 +1,4 @@
-//! Turns: of processes that would disturb each other, one does its work and the others wait for it.
+//! A lock among processes: one does its work, and the others that would disturb it wait.
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};

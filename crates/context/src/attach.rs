@@ -92,7 +92,7 @@ pub enum Ask {
     /// To go on with connections of an earlier daemon, in the region with which the process came back.
     Resume {
         /// At most [`MOST_KEPT`] of them.
-        connections: Vec<KeptConnection>,
+        connections: Vec<SurvivingConnection>,
     },
 }
 
@@ -101,7 +101,7 @@ pub const MOST_KEPT: usize = 64;
 
 /// State of a connection that outlived its daemon. Positions as in [`crate::Bump`] and [`crate::Completion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptConnection {
+pub struct SurvivingConnection {
     /// Its slot.
     pub slot: Slot,
     /// Received in order, as last reported to the application.

@@ -24,8 +24,8 @@ pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
 pub use poll_list::{PollList, Polled};
 pub use program_queues::{ProgramQueues, RETRY};
 pub use stream::{
-    AppEnd, ControlEnd, DirectWords, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, MOST_POSTS, Post,
-    SendWords, Sent, Slot, Taken, TakenBack, Turn, begin_anew, daemon_ends,
+    AppEnd, ControlEnd, DirectWords, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, MOST_POSTS,
+    PlacementTarget, Post, SendWords, Sent, Slot, Taken, TakenBack, begin_anew, daemon_ends,
 };
 pub use stream::{
     Bump, Completion, Congestion, EarlyData, FastOpenKeys, FlowInfo, OptionName, Reply, Request, SpliceEnd,

@@ -16,13 +16,14 @@ pub enum Polled {
     Nothing,
     /// Something, which was taken.
     Some,
-    /// Something, and more than there is room for in this round: it is over, and the next one's turn comes first.
+    /// Something, and more than there is room for in this round: it is over, and the next round begins with the next
+    /// one.
     Full,
     /// There is no such context any more: it is not polled again.
     Gone,
 }
 
-/// The contexts of a host, by their numbers, in the order in which they have their turns.
+/// The contexts of a host, by their numbers, in the order in which they are polled.
 #[derive(Debug, Default)]
 pub struct PollList {
     /// Polled in every round, with the number of rounds in which each left nothing.
@@ -78,7 +79,7 @@ impl PollList {
         }
     }
 
-    /// Some of the quiet ones have their turn; true where the round is over.
+    /// Some of the quiet ones are polled; true where the round is over.
     #[cold]
     fn poll_quiet(&mut self, poll: &mut impl FnMut(u32) -> Polled) -> bool {
         for _ in 0..self.quiet.len().min(QUIET_POLLS) {
@@ -101,11 +102,11 @@ impl PollList {
         let (lively, quiet) = (&mut self.lively, &mut self.quiet);
         let many = lively.len() > FEW;
         lively.retain(|(context, empty)| {
-            let rests = many && *empty >= QUIET_ROUNDS && *context != u32::MAX;
-            if rests {
+            let leaves = many && *empty >= QUIET_ROUNDS && *context != u32::MAX;
+            if leaves {
                 quiet.push_back(*context);
             }
-            !rests && *context != u32::MAX
+            !leaves && *context != u32::MAX
         });
     }
 }

@@ -13,7 +13,7 @@ use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
 use crate::view::{BindingView, ContextView, LabelView};
 use ::host::{Link, NeighbourTable, NeighbourTiming, Net, NetConfig, NetContext, RouteTable};
-use context::attach::{KeptConnection, Ticket};
+use context::attach::{SurvivingConnection, Ticket};
 use context::{ControlEnd, EngineEnd, Geometry, Slot};
 use engine::stream::{FourTuple, Stream};
 use engine::{Command, ContextId, Engine, FlowId, LoadedModule, Nanos, ProgramSource, Registers};
@@ -166,7 +166,7 @@ impl Tcp {
     }
 
     /// Connections of an earlier daemon go on, in the region that their context came back with. Returns those that do.
-    pub fn go_on_with(&mut self, context: NetContext<'_>, id: ContextId, kept: &[KeptConnection]) -> Vec<Slot> {
+    pub fn go_on_with(&mut self, context: NetContext<'_>, id: ContextId, kept: &[SurvivingConnection]) -> Vec<Slot> {
         let (plane, mut out) = self.parts(context);
         plane.go_on_with(&mut out, id, kept)
     }

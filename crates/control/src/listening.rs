@@ -59,7 +59,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// `TCP_MAXSEG` of a listener; 0 where it says nothing.
+    /// `TCP_MAXSEG` of a listener; 0 where it is not set.
     pub(crate) fn segment_size(&self, binding: u32) -> u16 {
         self.get(binding).and_then(|binding| binding.listener.as_ref()).map_or(0, |listener| listener.mss)
     }

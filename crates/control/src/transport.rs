@@ -195,8 +195,8 @@ impl Transport for Tcp {
         self.engine.workers()
     }
 
-    fn rest(&mut self) {
-        self.engine.rest();
+    fn trim(&mut self) {
+        self.engine.trim();
     }
 
     fn trace(&mut self, traces: &Traces) {

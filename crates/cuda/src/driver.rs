@@ -60,7 +60,7 @@ impl Library {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: a handle of `dlopen`, which is never closed, and a string.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr().cast::<c_char>()) };
-        // SAFETY: not null, and of the type that the caller says.
+        // SAFETY: not null, and of the type that the caller states.
         (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
     }
 }

@@ -23,7 +23,7 @@ impl DeviceMemory {
     /// Of `len` bytes from an address on. `None` where they are ordinary memory, or the process does not use CUDA.
     ///
     /// # Errors
-    /// `EFAULT`: they are not all of one allocation. `EIO`: the driver does not say of which context they are.
+    /// `EFAULT`: they are not all of one allocation. `EIO`: the driver does not report of which context they are.
     pub fn find(address: u64, len: u64) -> Option<Result<DeviceMemory, i32>> {
         let driver = Driver::of_process().filter(|driver| driver.is_device(address))?;
         let end = address.checked_add(len);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Copies that are ordered before one event stands for them.
 const BATCH: usize = 16;
 /// How long the thread looks for orders before it sleeps.
-const LOOK: Duration = Duration::from_micros(100);
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Copies of one direction, in their order.
 struct Lane {
@@ -54,7 +54,7 @@ impl Server {
             std::thread::yield_now();
             let busy = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
             let since = *idle.get_or_insert_with(Instant::now);
-            if !busy && since.elapsed() >= LOOK {
+            if !busy && since.elapsed() >= POLL_INTERVAL {
                 match self.queue.wait(None) {
                     Ok(true) => idle = None,
                     // The queue has ended.

@@ -508,7 +508,7 @@ impl DataPath {
     /// Gives back what busy times needed.
     fn release_idle(&mut self) {
         self.rested = self.figures.busy_rounds;
-        self.hosts.iter_mut().for_each(|seat| seat.host.rest());
+        self.hosts.iter_mut().for_each(|seat| seat.host.trim());
         if self.pool.has_spare() {
             self.pool.free_spare();
             reserve::give_back();

@@ -19,7 +19,7 @@ use wire::Endpoint;
 const AT_ONCE: usize = 256;
 /// How much less than the data-path's the priority of a thread is that writes records: a tenth of a shared core.
 const LOWER: i32 = 10;
-/// How long a stream rests while nothing happens: a thread's latest records last longer at any rate that it reaches.
+/// How long a stream sleeps while nothing happens: a thread's latest records last longer at any rate that it reaches.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// What has tracepoints: a host, or a data-path thread.

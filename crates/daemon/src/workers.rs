@@ -98,7 +98,7 @@ fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &
         }
         if quiet.is_over(now, rounds) && !released {
             released = true;
-            if worker.rest() {
+            if worker.trim() {
                 reserve::give_back();
             }
         }

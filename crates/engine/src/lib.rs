@@ -127,8 +127,8 @@ pub trait Engine<T: Transport>: Send {
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         Vec::new()
     }
-    /// There has been little to do for a while: gives back what busy times need.
-    fn rest(&mut self) {}
+    /// There has been little to do for a while: gives back memory that only busy times need.
+    fn trim(&mut self) {}
     /// Writes to these tracepoints from now on, each of its threads by itself. Called once, before anything else. An
     /// engine that has none of them does nothing.
     fn trace(&mut self, _traces: &Traces) {}
@@ -160,5 +160,5 @@ pub trait Worker: Send {
     fn poll(&mut self, now: Nanos) -> usize;
     /// There has been little to do for a while: gives back what busy times need. True where that was more than a quiet
     /// host needs, so that the allocator may have pages to give back.
-    fn rest(&mut self) -> bool;
+    fn trim(&mut self) -> bool;
 }

@@ -334,11 +334,11 @@ impl ContextQueue {
 #[inline(always)]
 fn report_descriptors(taken: usize, works: &[Work], tracer: &Tracer) {
     tracer.value(Point::Descriptors, NO_FLOW, taken as u64);
-    if tracer.is_on(Point::Turn) {
+    if tracer.is_on(Point::Grant) {
         let grants = works.iter().filter(|work| work.is_grant());
         match tracer.is_streaming() {
-            true => grants.for_each(|work| tracer.event(Point::Turn, work.flow, [1, 0])),
-            false => tracer.add(Point::Turn, grants.count() as u64),
+            true => grants.for_each(|work| tracer.event(Point::Grant, work.flow, [1, 0])),
+            false => tracer.add(Point::Grant, grants.count() as u64),
         }
     }
 }

@@ -549,10 +549,10 @@ impl Engine<Stream> for FlexToe {
         }
     }
 
-    fn rest(&mut self) {
+    fn trim(&mut self) {
         match &mut self.pipeline {
             Pipeline::Local(_) => {}
-            Pipeline::Threads(threads) => threads.rest(),
+            Pipeline::Threads(threads) => threads.trim(),
         }
     }
 

@@ -232,9 +232,9 @@ impl Scheduler {
 /// Reports to tracepoints the grants of a round: one work for each segment, those of a flow together.
 #[inline(always)]
 fn report_grants(works: &[Work], tracer: &Tracer) {
-    if tracer.is_on(Point::Turn) {
+    if tracer.is_on(Point::Grant) {
         let grants = works.chunk_by(|one, next| one.flow == next.flow);
-        grants.for_each(|of_flow| tracer.event(Point::Turn, of_flow[0].flow, [of_flow.len() as u64, 0]));
+        grants.for_each(|of_flow| tracer.event(Point::Grant, of_flow[0].flow, [of_flow.len() as u64, 0]));
     }
 }
 

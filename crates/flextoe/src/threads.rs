@@ -269,7 +269,7 @@ impl Threads {
     }
 
     /// Queues that a burst made long become short again: each may have had place for [`RING`] works.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn trim(&mut self) {
         self.entry.shrink_to_fit();
         self.steered.iter_mut().for_each(VecDeque::shrink_to_fit);
         self.ingress.shrink();
@@ -418,7 +418,7 @@ impl Worker for Stage {
         done + self.held.len()
     }
 
-    fn rest(&mut self) -> bool {
+    fn trim(&mut self) -> bool {
         self.held.shrink_to_fit();
         self.batch.shrink();
         self.pool.free_own()

@@ -52,7 +52,7 @@ fn counting_and_streaming_agree() {
         .map(|point| point.name())
         .collect();
     // A grant is unused only where an order or a segment comes between the report and the grant.
-    let rare = ["flextoe.protocol.turn_unused", "flextoe.protocol.reset"];
+    let rare = ["flextoe.protocol.grant_unused", "flextoe.protocol.reset"];
     assert!(silent.iter().all(|name| rare.contains(name)), "nobody resets here: {silent:?}");
 }
 

@@ -1,9 +1,9 @@
 //! `libtoe_heap.so`: preloaded into a program, it has the program's large allocations lie in the heap of its context's
 //! region. Bytes that the program receives there land without a copy (docs/ZERONIC.md, "Direct receives").
 //!
-//! Until libtoe says where the heap is, which it does when the process attaches, all memory is the next library's. So
-//! is small memory always.
-use buffers::{PAGE, Place, functions, next};
+//! Until libtoe reports where the heap is, which it does when the process attaches, all memory is the next library's.
+//! So is small memory always.
+use buffers::{ArenaMapping, PAGE, functions, next};
 use libc::{c_int, c_void, size_t};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -20,7 +20,7 @@ const LARGE: usize = 128 << 10;
 unsafe extern "C" fn opentoe_heap_begin(file: RawFd, at: u64, base: *mut c_void, len: size_t) -> c_int {
     // SAFETY: the caller gives it away.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
-    if buffers::begin_in(Place { file, at, base: base.expose_provenance(), len }) { 0 } else { -1 }
+    if buffers::begin_in(ArenaMapping { file, at, base: base.expose_provenance(), len }) { 0 } else { -1 }
 }
 
 /// Called by libtoe, by this name: these bytes are sent from where they lie. Their memory is not used for anything else

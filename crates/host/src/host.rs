@@ -323,9 +323,9 @@ impl<B: Transport> Host<B> {
     }
 
     /// There has been little to do for a while: all transports give back what busy times need.
-    pub fn rest(&mut self) {
-        self.base.rest();
-        self.others.iter_mut().for_each(|transport| transport.rest());
+    pub fn trim(&mut self) {
+        self.base.trim();
+        self.others.iter_mut().for_each(|transport| transport.trim());
     }
 
     /// The host and its transports write to these tracepoints from now on. To be called once, before anything else.

@@ -65,7 +65,7 @@ pub trait Transport: Send {
         Vec::new()
     }
     /// There has been little to do for a while: gives back what busy times need.
-    fn rest(&mut self) {}
+    fn trim(&mut self) {}
     /// Writes to these tracepoints from now on. Called once, before anything else.
     fn trace(&mut self, _traces: &Traces) {}
 }
@@ -120,8 +120,8 @@ impl<T: Transport> Transport for Arc<Mutex<T>> {
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         held(self).workers()
     }
-    fn rest(&mut self) {
-        held(self).rest();
+    fn trim(&mut self) {
+        held(self).trim();
     }
     fn trace(&mut self, traces: &Traces) {
         held(self).trace(traces);

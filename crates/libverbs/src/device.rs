@@ -44,7 +44,7 @@ fn found() -> &'static [Found] {
     })
 }
 
-/// Place of a device in the list.
+/// ArenaMapping of a device in the list.
 fn number(device: *mut IbvDevice) -> Option<usize> {
     found().iter().position(|found| found.public == device)
 }

@@ -1,7 +1,7 @@
-//! The contract between offload functions and the offload engine (docs/OFFLOAD.md): what `include/offload.h` says, in
-//! Rust. The names of the calls are those of SmartNS, table 2.
+//! The contract between offload functions and the offload engine (docs/OFFLOAD.md): what `include/offload.h` declares,
+//! in Rust. The names of the calls are those of SmartNS, table 2.
 //!
-//! A library of functions in Rust is a `cdylib` that says [`functions!`] once:
+//! A library of functions in Rust is a `cdylib` that calls [`functions!`] once:
 //!
 //! ```no_run
 //! use offload_api::Call;

@@ -56,7 +56,7 @@ pub(crate) struct Payload {
 /// Why a call gave its thread to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspended {
-    /// It has not, or it goes on when it is its turn.
+    /// It has not, or it goes on when it is resumed.
     No,
     /// Until an operation has ended.
     For(i64),
@@ -94,7 +94,7 @@ struct State {
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It goes on when it is its turn.
+    /// It goes on when it is resumed.
     Ready,
     /// It waits for DMA.
     Waits,

@@ -12,7 +12,7 @@ pub(crate) struct Wakes {
     pub reads: u64,
     /// There is room again.
     pub writes: u64,
-    /// Something failed, or a notice is in the error queue.
+    /// Something failed, or a notification is in the error queue.
     pub errors: u64,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct Connection {
     pub limit: u32,
     /// A call found no room: the next one that there is wakes up who waits.
     pub waits_for_room: bool,
-    /// Notices of sends with `MSG_ZEROCOPY`.
-    pub notices: ErrorQueue,
+    /// Notifications of sends with `MSG_ZEROCOPY`.
+    pub notifications: ErrorQueue,
     pub wakes: Wakes,
 }
 
@@ -62,7 +62,7 @@ impl Connection {
             broken: false,
             limit: u32::MAX,
             waits_for_room: false,
-            notices: ErrorQueue::default(),
+            notifications: ErrorQueue::default(),
             // It is open: who waits to write wakes up.
             wakes: Wakes { writes: 1, ..Wakes::default() },
         }
@@ -75,7 +75,7 @@ impl Connection {
         self.tx_tail = completion.tx_tail;
         self.peer_fin |= completion.fin;
         self.wakes.reads += u64::from(more);
-        self.wakes.errors += u64::from(self.notices.acknowledged(self.tx_tail));
+        self.wakes.errors += u64::from(self.notifications.acknowledged(self.tx_tail));
         if self.waits_for_room && self.is_roomy() {
             self.waits_for_room = false;
             self.wakes.writes += 1;
@@ -85,7 +85,7 @@ impl Connection {
     /// It fails with this error.
     pub(crate) fn fail(&mut self, error: c_int) {
         (self.error, self.broken) = (Some(error), true);
-        self.notices.end();
+        self.notifications.end();
         let Wakes { reads, writes, errors } = &mut self.wakes;
         (*reads, *writes, *errors) = (*reads + 1, *writes + 1, *errors + 1);
     }

@@ -1,5 +1,5 @@
-//! The error queue of a connection: notices that sends with `MSG_ZEROCOPY` are done (Linux's
-//! `Documentation/networking/msg_zerocopy.rst`). Payload is copied here, and each notice says so.
+//! The error queue of a connection: notifications that sends with `MSG_ZEROCOPY` are done (Linux's
+//! `Documentation/networking/msg_zerocopy.rst`). Payload is copied here, and each notification reports it.
 use std::collections::VecDeque;
 
 /// Origin of an error: `SO_EE_ORIGIN_ZEROCOPY` of `linux/errqueue.h`.
@@ -14,7 +14,7 @@ pub(crate) struct Range {
     last: u32,
 }
 
-/// Sends that wait for their acknowledgement, and notices of those that do not any more.
+/// Sends that wait for their acknowledgement, and notifications of those that do not any more.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorQueue {
     /// The next send's number.
@@ -31,7 +31,7 @@ impl ErrorQueue {
         self.next += 1;
     }
 
-    /// All before this position is acknowledged. True where there is a notice more.
+    /// All before this position is acknowledged. True where there is a notification more.
     pub(crate) fn acknowledged(&mut self, tail: u32) -> bool {
         let is_done = |end: u32| tail.wrapping_sub(end) < 1 << 31;
         let done = self.waiting.iter().take_while(|(_, end)| is_done(*end)).count();
@@ -58,7 +58,7 @@ impl ErrorQueue {
         self.done.is_empty()
     }
 
-    /// The next notice, as `struct sock_extended_err`.
+    /// The next notification, as `struct sock_extended_err`.
     pub(crate) fn take(&mut self) -> Option<[u8; 16]> {
         let Range { first, last } = self.done.pop_front()?;
         let mut bytes = [0; 16];

@@ -61,11 +61,11 @@ impl Set {
         self.interests.remove(&fd);
     }
 
-    /// At most `most` events, where `look` gives wake-ups and readiness of a descriptor.
-    pub(crate) fn take(&mut self, most: usize, mut look: impl FnMut(c_int) -> (Wakes, u32)) -> Vec<Event> {
+    /// At most `most` events, where `poll` gives wake-ups and readiness of a descriptor.
+    pub(crate) fn take(&mut self, most: usize, mut poll: impl FnMut(c_int) -> (Wakes, u32)) -> Vec<Event> {
         let mut found = Vec::new();
         for (fd, interest) in self.interests.iter_mut().filter(|(_, interest)| !interest.spent) {
-            let (wakes, bits) = look(*fd);
+            let (wakes, bits) = poll(*fd);
             if found.len() == most || !interest.is_woken(wakes) {
                 continue;
             }

@@ -7,7 +7,7 @@ use context::{Completion, EarlyData, FastOpenKeys, Request, Slot};
 use libc::{EAGAIN, EALREADY, EINPROGRESS, ENOMEM, EOPNOTSUPP, IPPROTO_TCP, c_int};
 
 impl Sockets {
-    /// What the control plane is asked for where the program's call says so, or `TCP_FASTOPEN_CONNECT`.
+    /// What the control plane is asked for by the program's call, or by `TCP_FASTOPEN_CONNECT`.
     pub(crate) fn early_data(&self, fd: i32, asked: bool) -> EarlyData {
         let Some(socket) = self.table.get(&fd) else { return EarlyData::No };
         let is_set = |name| socket.options.get(&(IPPROTO_TCP, name)).is_some_and(|value| value.first() == Some(&1));
@@ -44,11 +44,11 @@ impl Sockets {
 
     /// The connection is open: what was written for its SYN counts, and so much of it is acknowledged.
     pub(crate) fn count_early(&mut self, slot: Slot, early: Early, acknowledged: u16) {
-        let Early::Written(written @ 1.., notice) = early else { return };
+        let Early::Written(written @ 1.., notification) = early else { return };
         if let Some(connection) = self.connections.get_mut(&slot.index) {
             connection.tx_head = written;
-            if notice {
-                connection.notices.sent(written);
+            if notification {
+                connection.notifications.sent(written);
             }
             let tx_tail = acknowledged.into();
             connection.apply(Completion { slot, rx_tail: 0, tx_tail, fin: false, ring: 0, urgent: false });

@@ -24,14 +24,14 @@ pub struct Flags {
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`
     /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `nagle`, `congestion`.
     pub host: HostConfig,
-    /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` says (`timestamps`).
+    /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` has it (`timestamps`).
     pub timestamps: bool,
-    /// Connections use SACK where the peer does, as Linux's `tcp_sack` says (`sack`).
+    /// Connections use SACK where the peer does, as Linux's `tcp_sack` has it (`sack`).
     pub sack: bool,
     /// Most payload bytes of a super-segment (`super_segment`), which comes out whole, as from a TUN device with
     /// segmentation offload; 0 for none.
     pub super_segment: u32,
-    /// What Linux's `tcp_fastopen` and `tcp_fastopen_key` say of sockets: `fast_open`, `fast_open_key`.
+    /// What Linux's `tcp_fastopen` and `tcp_fastopen_key` set for sockets: `fast_open`, `fast_open_key`.
     pub fast_open: FastOpen,
 }
 
@@ -99,7 +99,7 @@ impl Flags {
         host.memory.slots = 64;
         host.memory.rx_bytes = 1 << 16;
         host.memory.tx_bytes = 1 << 16;
-        // Scripts say with a `sysctl` of the kernel's what the host allows.
+        // Scripts set what the host allows with a `sysctl` of the kernel.
         host.limits.fast_open_server = true;
         // Scripts have round trips as they like, and expect windows of one size.
         host.memory.long_path_bytes = 0;

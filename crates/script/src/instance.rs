@@ -199,11 +199,11 @@ impl Instance {
     }
 
     /// The time, nanoseconds, for a runner that may be waiting for it to pass.
-    pub(crate) fn look_at_clock(&self) -> u64 {
+    pub(crate) fn read_clock(&self) -> u64 {
         let mut state = self.lock();
-        let looks = state.threads.looks(current());
+        let clock_reads = state.threads.clock_reads(current());
         let now = state.sockets.stack.now();
-        match looks {
+        match clock_reads {
             0 => return now,
             1 => drop(self.pass(state, now + LOOK_NS)),
             // Nobody was woken since the others stood still: the thread only looked.

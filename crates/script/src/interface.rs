@@ -70,7 +70,7 @@ pub struct Interface {
 /// `flags` is null or a string that ends with 0; `interface` points to a table that may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let text = if flags.is_null() { "".into() } else { unsafe { CStr::from_ptr(flags) }.to_string_lossy() };
     let made = Flags::parse(&text).and_then(|flags| Ok(Sockets::new(Stack::new(flags.clone())?).with_flags(flags)));
     let sockets = match made {
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
         pipe,
         splice,
     };
-    // SAFETY: the caller says that it may be written.
+    // SAFETY: the caller guarantees that it may be written.
     unsafe { interface.write(table) };
 }
 
@@ -209,8 +209,8 @@ unsafe extern "C" fn recvmsg(data: Data, fd: c_int, message: *mut msghdr, flags:
     let (instance, message) = unsafe { (instance(data), &mut *message) };
     let of_errors = flags & libc::MSG_ERRQUEUE;
     let (received, control) = if of_errors != 0 {
-        match instance.at_once(|sockets| sockets.notice(fd)) {
-            Ok(notice) => (0, Some(notice)),
+        match instance.at_once(|sockets| sockets.notification(fd)) {
+            Ok(notification) => (0, Some(notification)),
             Err(errno) => return answer::<ssize_t>(Err(errno)),
         }
     } else {
@@ -228,7 +228,7 @@ unsafe extern "C" fn recvmsg(data: Data, fd: c_int, message: *mut msghdr, flags:
 }
 
 /// # Safety
-/// Each part has room for as many bytes as it says.
+/// Each part has room for as many bytes as it states.
 unsafe fn receive_into(instance: &Instance, fd: c_int, parts: &[iovec], flags: c_int) -> ssize_t {
     if let Err(errno) = check(parts) {
         return answer::<ssize_t>(Err(errno));
@@ -361,13 +361,13 @@ unsafe extern "C" fn poll(data: Data, fds: *mut pollfd, count: nfds_t, timeout: 
     if fds.is_null() && count > 0 {
         return answer_int(Err(EFAULT));
     }
-    // SAFETY: as the runner guarantees; without descriptors, the pointer is not looked at.
+    // SAFETY: as the runner guarantees; without descriptors, the pointer is not read.
     let (instance, fds) = unsafe {
         (instance(data), if count == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(fds, count as usize) })
     };
     let begin = instance.now();
     let end = u64::try_from(timeout).ok().map(|milliseconds| begin + milliseconds * 1_000_000);
-    let look = |sockets: &mut Sockets, fds: &mut [pollfd]| {
+    let poll = |sockets: &mut Sockets, fds: &mut [pollfd]| {
         for fd in fds.iter_mut() {
             let always = libc::POLLERR | libc::POLLHUP;
             fd.revents = sockets.readiness(fd.fd).map_or(libc::POLLNVAL, |bits| bits & (fd.events | always));
@@ -376,7 +376,7 @@ unsafe extern "C" fn poll(data: Data, fds: *mut pollfd, count: nfds_t, timeout: 
         let over = end.is_some_and(|end| sockets.stack.now() >= end);
         if ready > 0 || over { Ok(ready) } else { Err(EAGAIN) }
     };
-    answer_int(instance.call(end, |_| timeout != 0, |sockets| look(sockets, fds)))
+    answer_int(instance.call(end, |_| timeout != 0, |sockets| poll(sockets, fds)))
 }
 
 unsafe extern "C" fn netdev_send(data: Data, packet: *const c_void, len: size_t) -> c_int {
@@ -419,7 +419,7 @@ unsafe extern "C" fn gettimeofday(data: Data, time: *mut timeval, _zone: *mut ti
     if time.is_null() {
         return answer_int(Err(EFAULT));
     }
-    let us = (instance.look_at_clock() / 1000) as i64;
+    let us = (instance.read_clock() / 1000) as i64;
     // SAFETY: there is room for one.
     unsafe { *time = timeval { tv_sec: us / 1_000_000, tv_usec: us % 1_000_000 } };
     0
@@ -454,12 +454,12 @@ unsafe extern "C" fn epoll_wait(data: Data, set: c_int, into: *mut epoll_event, 
     }
     let begin = instance.now();
     let end = u64::try_from(timeout).ok().map(|milliseconds| begin + milliseconds * 1_000_000);
-    let look = |sockets: &mut Sockets| {
+    let poll = |sockets: &mut Sockets| {
         let found = sockets.epoll_take(set, most.max(0) as usize);
         let over = end.is_some_and(|end| sockets.stack.now() >= end);
         if over && found == Err(EAGAIN) { Ok(Vec::new()) } else { found }
     };
-    answer_int(instance.call(end, |_| timeout != 0, look).map(|found| {
+    answer_int(instance.call(end, |_| timeout != 0, poll).map(|found| {
         for (at, Event { events, data }) in found.iter().enumerate() {
             // SAFETY: there is room for `most`, and no more were found.
             unsafe { into.add(at).write_unaligned(epoll_event { events: *events, u64: *data }) };

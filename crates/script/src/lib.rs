@@ -12,14 +12,14 @@
 //! | `threads` | which of the runner's threads stand still |
 //! | `preload` | `getsockopt` for runners that ask the kernel |
 //! | `memory` | the runner's memory |
-//! | `flags` | what the runner's `--so_flags` may say |
+//! | `flags` | what the runner's `--so_flags` may have |
 //! | `changes`, `settings` | settings that change while a script runs |
 //! | `stack` | the host, its clock, frames in and out |
 //! | `sockets` | socket calls in terms of a context |
 //! | `connection` | an open connection |
 //! | `options` | socket options |
 //! | `epoll`, `event_set` | sets of descriptors |
-//! | `error_queue` | notices of `MSG_ZEROCOPY` |
+//! | `error_queue` | notifications of `MSG_ZEROCOPY` |
 //! | `early`, `fast_open` | data that goes with a SYN |
 
 mod changes;

@@ -55,7 +55,7 @@ pub(crate) unsafe fn destination(to: *const sockaddr, len: socklen_t) -> Destina
     if has_family && c_int::from(unsafe { to.cast::<sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC {
         return Destination::Unspecified;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { address(to, len) }.map_or(Destination::Peer, Destination::To)
 }
 
@@ -113,7 +113,7 @@ pub(crate) unsafe fn bytes<'a>(from: *const c_void, len: usize) -> &'a [u8] {
     if from.is_null() {
         return &[];
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { std::slice::from_raw_parts(from.cast(), len) }
 }
 
@@ -122,7 +122,7 @@ pub(crate) unsafe fn bytes<'a>(from: *const c_void, len: usize) -> &'a [u8] {
 /// # Safety
 /// `from` points to `len` bytes, or is null.
 pub(crate) unsafe fn readable<'a>(from: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     if from.is_null() && len > 0 { Err(EFAULT) } else { Ok(unsafe { bytes(from, len) }) }
 }
 
@@ -140,20 +140,20 @@ pub(crate) unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec]
     if parts.is_null() {
         return &[];
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { std::slice::from_raw_parts(parts, count) }
 }
 
 /// # Safety
-/// Each part points to as many bytes as it says, or is null.
+/// Each part points to as many bytes as it states, or is null.
 pub(crate) unsafe fn gather(parts: &[iovec]) -> Result<Vec<u8>, Errno> {
     check(parts)?;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     Ok(parts.iter().flat_map(|part| unsafe { bytes(part.iov_base, part.iov_len) }).copied().collect())
 }
 
 /// # Safety
-/// Each part has room for as many bytes as it says.
+/// Each part has room for as many bytes as it states.
 pub(crate) unsafe fn scatter(parts: &[iovec], received: &[u8]) {
     let mut left = received;
     for part in parts {

@@ -70,32 +70,33 @@ impl Sockets {
         self.table.get(&fd).and_then(|socket| socket.number_option(level, name)).is_some_and(|number| number != 0)
     }
 
-    /// A call has written all that it will; with `MSG_ZEROCOPY` there is a notice once that is acknowledged.
+    /// A call has written all that it will; with `MSG_ZEROCOPY` there is a notification once that is acknowledged.
     pub(crate) fn note_zero_copy(&mut self, fd: i32, flags: i32) {
         if flags & libc::MSG_ZEROCOPY == 0 || !self.has_option(fd, SOL_SOCKET, libc::SO_ZEROCOPY) {
             return;
         }
-        if let Ok(Socket { kind: Kind::Connecting { early: Early::Written(_, notice), .. }, .. }) = self.get(fd) {
-            *notice = true;
+        if let Ok(Socket { kind: Kind::Connecting { early: Early::Written(_, notification), .. }, .. }) = self.get(fd) {
+            *notification = true;
         }
         if let Ok(connection) = self.connection(fd) {
             let (head, tail) = (connection.tx_head, connection.tx_tail);
-            connection.notices.sent(head);
-            connection.notices.acknowledged(tail);
+            connection.notifications.sent(head);
+            connection.notifications.acknowledged(tail);
         }
     }
 
-    /// The next notice of the error queue, which never waits.
-    pub(crate) fn notice(&mut self, fd: i32) -> Result<Control, Errno> {
+    /// The next notification of the error queue, which never waits.
+    pub(crate) fn notification(&mut self, fd: i32) -> Result<Control, Errno> {
         self.settle();
         let is_v6 = self.get(fd)?.is_v6;
         let (level, kind, address) = match is_v6 {
             false => (libc::SOL_IP, libc::IP_RECVERR, size_of::<libc::sockaddr_in>()),
             true => (libc::SOL_IPV6, libc::IPV6_RECVERR, size_of::<libc::sockaddr_in6>()),
         };
-        let notice = self.connection(fd).ok().and_then(|connection| connection.notices.take()).ok_or(EAGAIN)?;
-        // Nobody's address follows: the notice is this host's own.
-        Ok(Control { level, kind, data: [&notice[..], &vec![0; address]].concat() })
+        let notification =
+            self.connection(fd).ok().and_then(|connection| connection.notifications.take()).ok_or(EAGAIN)?;
+        // Nobody's address follows: the notification is this host's own.
+        Ok(Control { level, kind, data: [&notification[..], &vec![0; address]].concat() })
     }
 
     /// `TCP_INQ`: how much there is still to read. The end counts as a byte.
@@ -189,7 +190,7 @@ impl Socket {
         self.options.get(&(level, name))?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
     }
 
-    /// What may wait to be acknowledged: Linux takes twice what the program says, and never less than this.
+    /// What may wait to be acknowledged: Linux takes twice what the program asks for, and never less than this.
     pub(crate) fn send_limit(&self) -> u32 {
         const LEAST: u32 = 4608;
         let set = self.number_option(libc::SOL_SOCKET, libc::SO_SNDBUF);

@@ -1,4 +1,4 @@
-//! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
+//! Socket calls on the only application's context. A call that would wait returns `EAGAIN`; who waits calls it again.
 use crate::changes::Changes;
 use crate::connection::Connection;
 use crate::early::Early;
@@ -373,7 +373,7 @@ impl Sockets {
         self.send(Request::Close { slot, tx_head, rx_head, abort });
     }
 
-    /// What `poll` says of a descriptor, all bits.
+    /// What `poll` returns for a descriptor, all bits.
     pub fn readiness(&mut self, fd: i32) -> Result<i16, Errno> {
         self.settle();
         let socket = self.get(fd)?;
@@ -397,7 +397,7 @@ impl Sockets {
         set(no_more, libc::POLLRDHUP);
         set(room || connection.broken || connection.fin, libc::POLLOUT | libc::POLLWRNORM);
         set(connection.broken || (connection.fin && connection.peer_fin), libc::POLLHUP);
-        set(connection.error.is_some() || !connection.notices.is_empty(), libc::POLLERR);
+        set(connection.error.is_some() || !connection.notifications.is_empty(), libc::POLLERR);
         Ok(bits)
     }
 
@@ -450,7 +450,7 @@ impl Sockets {
         self.settle();
     }
 
-    /// Runs the host to rest, and takes what it says.
+    /// Runs the host to rest, and takes its replies.
     pub fn settle(&mut self) {
         self.stack.settle();
         self.take_in();

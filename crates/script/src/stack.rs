@@ -19,7 +19,7 @@ pub const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub const OTHERS: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// Rounds without time passing, after which a host counts as one that never comes to rest.
 const MOST_ROUNDS: u32 = 100_000;
-/// ICMPv6 types by which a host says to which groups it belongs (RFC 2710, RFC 3810).
+/// ICMPv6 types by which a host reports the groups to which it belongs (RFC 2710, RFC 3810).
 const GROUPS: [u8; 3] = [131, 132, 143];
 /// The host's own MTU bounds it (`mtu` of the flags).
 const MTU: u16 = 9000;

@@ -40,7 +40,7 @@ pub(crate) struct Threads {
     /// Number of the last change of anything.
     changes: u64,
     /// The thread that made the last calls, where all of these were looks at the clock, and how many.
-    looks: Option<(Thread, u64)>,
+    clock_reads: Option<(Thread, u64)>,
 }
 
 /// The calling thread.
@@ -53,14 +53,14 @@ impl Threads {
     /// The thread begins a call.
     pub(crate) fn acts(&mut self, thread: Thread) {
         self.known.insert(thread, Doing::Acts);
-        self.looks = None;
+        self.clock_reads = None;
     }
 
     /// The thread begins a look at the clock; how many it made before without another call between.
-    pub(crate) fn looks(&mut self, thread: Thread) -> u64 {
+    pub(crate) fn clock_reads(&mut self, thread: Thread) -> u64 {
         self.known.insert(thread, Doing::Acts);
-        let before = self.looks.filter(|(last, _)| *last == thread).map_or(0, |(_, looks)| looks);
-        self.looks = Some((thread, before + 1));
+        let before = self.clock_reads.filter(|(last, _)| *last == thread).map_or(0, |(_, looks)| looks);
+        self.clock_reads = Some((thread, before + 1));
         before
     }
 
@@ -207,10 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn looks_at_the_clock_count_while_nothing_else_is_called() {
+    fn clock_reads_count_while_nothing_else_is_called() {
         let mut threads = Threads::default();
-        assert_eq!([threads.looks(1), threads.looks(1), threads.looks(2), threads.looks(1)], [0, 1, 0, 0]);
+        assert_eq!(
+            [threads.clock_reads(1), threads.clock_reads(1), threads.clock_reads(2), threads.clock_reads(1)],
+            [0, 1, 0, 0]
+        );
         threads.acts(1);
-        assert_eq!(threads.looks(1), 0);
+        assert_eq!(threads.clock_reads(1), 0);
     }
 }

@@ -84,7 +84,7 @@ fn waiting_for_a_set_takes_virtual_time() {
     });
 }
 
-/// The first and last send of a notice (`sock_extended_err`), whose payload was copied.
+/// The first and last send of a notification (`sock_extended_err`), whose payload was copied.
 fn sends_of(s: &Script, fd: libc::c_int) -> (u32, u32) {
     let (received, found) = s.receive_message(fd, 0, MSG_ERRQUEUE).unwrap();
     let (.., data) = found.unwrap();

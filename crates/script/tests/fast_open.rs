@@ -116,7 +116,7 @@ fn the_syn_ack_is_repeated_until_it_is_answered() {
 }
 
 /// The option from before RFC 7413, which the SYN-ACK answers in its form. The listener asks for nothing: Linux's
-/// `tcp_fastopen` and `tcp_fastopen_key` say so.
+/// `tcp_fastopen` and `tcp_fastopen_key` are set so.
 #[test]
 fn an_experimental_option_gets_an_experimental_cookie() {
     let key = "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4";

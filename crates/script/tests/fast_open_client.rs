@@ -119,7 +119,7 @@ fn the_rest_of_a_call_that_waits_acknowledges_the_syn_ack() {
 
 /// Programs with `MSG_ZEROCOPY` are notified of the bytes that went with the SYN, too.
 #[test]
-fn the_data_of_a_syn_has_a_notice() {
+fn the_data_of_a_syn_has_a_notification() {
     on_all("", |s| {
         learn_cookie(s, cookie());
         let fd = s.next_client();

@@ -11,7 +11,7 @@ fn a_peer_opens_talks_and_closes_first() {
         assert_eq!(s.accept(listener), Err(EAGAIN));
         s.send(segment(SYN, 0, 0).mss(1000));
         let answer = s.expect(segment(SYN | ACK, 0, 1));
-        assert_eq!(answer.mss, Some(s.largest_mss()), "it says what it takes");
+        assert_eq!(answer.mss, Some(s.largest_mss()), "it states what it takes");
         assert_eq!(s.accept(listener), Err(EAGAIN), "not before the handshake is done");
         s.send(segment(ACK, 1, 1));
         let fd = s.accept(listener).unwrap();

@@ -1,4 +1,4 @@
-//! What flags of the library switch off, and what sockets say of their buffers.
+//! What flags of the library switch off, and what sockets report of their buffers.
 mod form;
 
 use form::*;
@@ -74,7 +74,7 @@ impl Drop for Changes {
     }
 }
 
-/// What a script says of the kernel's settings while it runs counts for connections that begin later.
+/// What a script sets of the kernel's settings while it runs counts for connections that begin later.
 #[test]
 fn settings_change_while_a_script_runs() {
     for engine in ["flextoe", "threads", "laminar,congestion=timely"] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A yield of this length was another program's slice. Threads that wait for each other do not run this long.
 const SLICE: Duration = Duration::from_micros(500);
 /// Waits without yielding after the first such slice, before one tries again. They are twice as many after each further
-/// slice, and half as many after each short turn.
+/// slice, and half as many after each short slice.
 const FIRST: u32 = 4;
 const MOST: u32 = 4096;
 

@@ -1,7 +1,7 @@
 //! Connection of an application, one side of it: positions in two buffers, and its script.
 use crate::pair::{Pair, SideState, may_write, script};
 use crate::plan::{CallPlan, Ending};
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use context::{Bump, Completion, OptionName, Request, Slot};
 use port::Nanos;
 use shm::{ByteRing, Level};
@@ -139,8 +139,8 @@ impl Connection {
     }
 
     /// Where it stands, for the host that takes the place of one that is gone.
-    pub(crate) fn survivor(&self) -> KeptConnection {
-        KeptConnection {
+    pub(crate) fn survivor(&self) -> SurvivingConnection {
+        SurvivingConnection {
             slot: self.slot,
             rx_tail: self.received as u32,
             tx_tail: self.acked as u32,

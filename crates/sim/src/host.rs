@@ -6,7 +6,7 @@ use crate::rdma::device::SharedDevice;
 use crate::rdma::plan::LinkKind;
 use crate::scene::Scene;
 use crate::schedule::Takeovers;
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use context::{AppEnd, ControlEnd, EngineEnd, Geometry, Slot};
 use control::{Application, DropView, FlowView, Host, HostConfig, Ipv6Config, LimitConfig, MemoryConfig};
 use control::{RecordsInMemory, TimerConfig};
@@ -156,7 +156,7 @@ impl SimHost {
         now: Nanos,
         pid: u32,
         old: &AppEnd,
-        survivors: &[KeptConnection],
+        survivors: &[SurvivingConnection],
     ) -> Result<(ContextId, AppEnd, Vec<Slot>), String> {
         if !self.host.base().has_survivors_in(old.region.number()) {
             return self.attach(now, pid, None).map(|(context, end)| (context, end, Vec::new()));

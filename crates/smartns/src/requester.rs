@@ -77,7 +77,7 @@ fn is_local(qp: &Qp) -> bool {
     qp.queue.get(qp.requester.at).is_some_and(|work| work.element.opcode.is_local())
 }
 
-/// Binds or invalidates a memory window, in its turn: it begins and needs no packet. It ends once all before it has
+/// Binds or invalidates a memory window, in order: it begins and needs no packet. It ends once all before it has
 /// ended.
 #[cold]
 fn local(qp: &mut Qp, round: &mut Round<'_, '_>) -> Result<u32, Status> {

@@ -148,7 +148,7 @@ fn repeat_reported(qp: &mut Qp, unacked: Psn, now: Nanos) {
     }
 }
 
-/// A packet is to be sent again, and was not yet: a sender with a rate has to wait for its turn.
+/// A packet is to be sent again, and was not yet: a sender with a rate has to wait until it is due.
 fn waits_to_go_again(qp: &Qp, psn: Psn) -> bool {
     let requester = &qp.requester;
     let cursor = qp.queue.get(requester.at).filter(|_| requester.at < requester.begun);

@@ -213,7 +213,7 @@ fn send(node: &mut Node, [number, receive]: [u32; 2], len: u32) -> bool {
     placed
 }
 
-/// A message that finds no receive work request, or is too long for it, is dropped; the next one has its turn.
+/// A message that finds no receive work request, or is too long for it, is dropped; the next one is served.
 #[test]
 fn an_unreliable_message_that_cannot_be_is_dropped() {
     let mut node = of_kind(QpKind::Uc);

@@ -39,7 +39,7 @@ pub(crate) struct Sender<T> {
     waiting: VecDeque<T>,
     /// What was lost, and goes before what waits.
     lost: VecDeque<T>,
-    /// Where the search for a path begins: paths of equal load take turns.
+    /// Where the search for a path begins: paths of equal load alternate.
     next_path: usize,
     counts: SenderCounts,
 }

@@ -3,7 +3,7 @@ use crate::Nanos;
 use wire::Seq;
 
 /// Times one segment from when it was sent until it is acknowledged. A segment that may have been sent twice is timed
-/// only where timestamps tell its transmissions apart (Karn's algorithm, RFC 6298 section 3).
+/// only where timestamps distinguish its transmissions (Karn's algorithm, RFC 6298 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RttTimer {
     /// 0 where nothing is timed; with [`RESENT`] for a retransmission.

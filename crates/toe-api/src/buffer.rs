@@ -86,7 +86,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let Attached { functions, handle } = *self.attached;
-        // Where that fails, the daemon is gone, and nobody can say that no byte is written any more: the mapping stays.
+        // Where that fails, the daemon is gone, and nothing shows that no byte is written any more: the mapping stays.
         // SAFETY: the key of this mapping, to which no buffer refers.
         unsafe {
             if (functions.deregister)(handle, self.key) == 0 {

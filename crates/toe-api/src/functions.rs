@@ -40,7 +40,7 @@ impl Default for RawRecord {
     }
 }
 
-// SAFETY: an address and numbers; who looks behind the address says why it may.
+// SAFETY: an address and numbers; each access to the address has its own reason.
 unsafe impl Send for RawRecord {}
 // SAFETY: as above.
 unsafe impl Sync for RawRecord {}
@@ -89,7 +89,7 @@ fn find() -> Option<Functions> {
     }
 }
 
-/// Nothing, or what `errno` says.
+/// Nothing, or the error in `errno`.
 pub(crate) fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! Rust interface for what OpenTOE offers programs beyond sockets: the functions of `include/toe.h`.
 //!
 //! They are looked up in the running program, so the same program runs with and without `libtoe.so` preloaded;
-//! [`Connection::new`] says which it is.
+//! [`Connection::new`] returns which it is.
 
 mod buffer;
 mod comm;

@@ -282,8 +282,8 @@ points! {
     Sent = "flextoe.protocol.sent", Event(seq: Sequence, payload: Bytes);
     /// A segment is sent again.
     SentAgain = "flextoe.protocol.sent_again", Event(seq: Sequence, payload: Bytes);
-    /// A turn of the scheduler found nothing that may be sent.
-    TurnUnused = "flextoe.protocol.turn_unused", Event(unsent: Bytes, usable: Bytes);
+    /// A grant of the scheduler found nothing that may be sent.
+    GrantUnused = "flextoe.protocol.grant_unused", Event(unsent: Bytes, usable: Bytes);
     /// An acknowledgement without payload is sent.
     AckSent = "flextoe.protocol.ack_sent", Event(ack: Sequence, window: Bytes);
     /// An application's positions came.
@@ -318,11 +318,11 @@ points! {
     CompletionWaits = "flextoe.context_queue.completion_waits", Event(context: Context, waiting: Count);
     /// The engine rang the doorbell of an application that sleeps.
     ContextBell = "flextoe.context_queue.bell", Event(context: Context);
-    /// The scheduler gave a flow its turn.
-    Turn = "flextoe.scheduler.turn", Event(segments: Count);
-    /// How late a flow with a rate had its turn.
+    /// The scheduler granted a flow segments.
+    Grant = "flextoe.scheduler.grant", Event(segments: Count);
+    /// How late a flow with a rate was granted segments.
     TurnLate = "flextoe.scheduler.late", Histogram(late: Nanoseconds);
-    /// Flows that waited for their turn or their time when the scheduler picked.
+    /// Flows that waited for a grant when the scheduler picked one.
     SchedulerWaiting = "flextoe.scheduler.waiting", Histogram(flows: Count);
     /// Works that waited to enter the pipeline; only with modules on threads of their own.
     SequencerWaiting = "flextoe.sequencer.waiting", Histogram(works: Count);

@@ -27,7 +27,7 @@ pub struct Hello {
 pub enum Answer {
     /// Attached.
     Welcome(Welcome),
-    /// Not attached; a sentence that says why and what to do.
+    /// Not attached; a sentence with the reason and what to do.
     Refused(String),
 }
 

@@ -146,9 +146,9 @@ codes! {
         RemoteAccess = 10,
         /// The peer failed in the operation.
         RemoteOperation = 11,
-        /// The peer did not answer, so often as `retry_cnt` says.
+        /// The peer did not answer, within `retry_cnt` repetitions.
         RetryExceeded = 12,
-        /// The peer had no receive work request, so often as `rnr_retry` says.
+        /// The peer had no receive work request, within `rnr_retry` repetitions.
         RnrRetryExceeded = 13,
         /// The peer gave the operation up.
         RemoteAborted = 17,
@@ -228,7 +228,7 @@ impl QpKind {
 }
 
 impl SendOpcode {
-    /// What its completion says.
+    /// What its completion reports.
     pub const fn completes_as(self) -> CompletionOpcode {
         match self {
             SendOpcode::Write | SendOpcode::WriteImmediate => CompletionOpcode::Write,

@@ -11,7 +11,7 @@ use crate::send_element::halves;
 use crate::{CompletionOpcode, QP_MASK, QpNumber, Status};
 use std::ops::BitOr;
 
-/// What else a completion says (`enum ibv_wc_flags`).
+/// What else a completion reports (`enum ibv_wc_flags`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompletionFlags(pub u8);
 
@@ -36,7 +36,7 @@ impl BitOr for CompletionFlags {
     }
 }
 
-/// The end of a work request. Of a send queue, it says as well that all earlier work requests have ended.
+/// The end of a work request. Of a send queue, it reports as well that all earlier work requests have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// The program's queue pair.
@@ -45,7 +45,7 @@ pub struct Completion {
     pub status: Status,
     /// What it was. Where the status is an error, it is only whether it was a send or a receive work request.
     pub opcode: CompletionOpcode,
-    /// What else it says.
+    /// What else it reports.
     pub flags: CompletionFlags,
     /// Detail of an error, for people.
     pub vendor_error: u8,

@@ -1,5 +1,5 @@
-//! Control requests and their answers, as JSON over the attach socket, with descriptors where it says so. A library has
-//! one request outstanding.
+//! Control requests and their answers, as JSON over the attach socket, some with descriptors, as stated there. A
+//! library has one request outstanding.
 use crate::flow::FlowRule;
 use crate::functions::Report;
 use crate::{AddressVector, Capacities, Gid, Number, QpAttributes, QpKind, QpNumber};

@@ -1,4 +1,4 @@
-//! Rules that say which frames queue pairs of raw packets get (`struct ibv_flow_attr`).
+//! Rules that decide which frames queue pairs of raw packets get (`struct ibv_flow_attr`).
 use crate::QpNumber;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Elements of a receive pipe: 16 bytes each, one scatter-gather entry.
 //!
-//! Word 0 is the address. Word 1 has the key (32 bits), the length (30 bits), a bit that says that the next element
+//! Word 0 is the address. Word 1 has the key (32 bits), the length (30 bits), a bit that states that the next element
 //! belongs to the same work request, and the valid bit. A work request without entries is one element of length 0 and
 //! key 0. Work requests of a queue are numbered from 0, modulo 2^32, in the order of the pipe.
 use crate::Piece;

@@ -1,6 +1,6 @@
 //! Elements of the send pipe: 64 bytes each.
 //!
-//! A work request is one element, and as many further ones as the first says. Words of the first element:
+//! A work request is one element, and as many further ones as the first states. Words of the first element:
 //!
 //! | word | content |
 //! |---|---|

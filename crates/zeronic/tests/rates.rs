@@ -68,14 +68,14 @@ fn zeronic(bytes: u64, config: FabricConfig) -> Option<Figure> {
             assert!(begun.elapsed() < Duration::from_secs(120), "it takes too long: {:?}", end.stack.counters());
             idle = if end.turn(begun) > 0 { 0 } else { idle + 1 };
             if idle > 50 {
-                end.rest();
+                end.trim();
             }
         }
         // The last acknowledgement is for the other one.
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {
             end.turn(begun);
-            end.rest();
+            end.trim();
         }
     };
     Some(measure(bytes, move || drive(&mut one), move || drive(&mut two)))

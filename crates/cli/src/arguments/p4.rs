@@ -137,7 +137,8 @@ pub(crate) struct P4RtlArguments {
     /// Few clocks with much in each, as for a simulation: otherwise more, with less in each
     #[arg(long)]
     pub merged: bool,
-    /// Write no files, but say which lines of the program this signal comes from: by its name in the RTL or the program
+    /// Write no files, but print which lines of the program this signal comes from: by its name in the RTL or the
+    /// program
     #[arg(long, value_name = "SIGNAL", conflicts_with = "out")]
     pub explain: Option<String>,
     /// Only this half

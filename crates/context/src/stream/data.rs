@@ -74,11 +74,11 @@ impl Bump {
     pub fn to_words(self) -> [u64; 2] {
         [pack(self.slot, self.fin, self.ring), self.tx_head as u64 | (self.rx_head as u64) << 32]
     }
-    /// Whether the bump after one says all that this one says, by their first words: both have positions of one
+    /// Whether the bump after one covers all that this one covers, by their first words: both have positions of one
     /// connection in the same ring, and none takes an end back.
     #[inline(always)]
     pub fn is_overtaken(word: u64, next: u64) -> bool {
-        // Mostly it is another connection's, which the index says.
+        // Mostly it is another connection's, which the index shows.
         next as u32 == word as u32
             && (next ^ word) & !FIN == 0
             && next >= word
@@ -127,8 +127,8 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// Positions are absolute: those of a connection say all that earlier ones of the same say, and nothing of what is
-    /// asked or of another ring.
+    /// Positions are absolute: those of a connection cover all that earlier ones of the same cover, and nothing of what
+    /// is asked or of another ring.
     #[test]
     fn a_bump_is_overtaken_by_later_positions_of_its_connection() {
         let slot = Slot { index: 7, generation: 2 };

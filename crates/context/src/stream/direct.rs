@@ -53,7 +53,7 @@ pub struct Post {
 
 /// Target of bytes that the engine is about to place.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum PlacementTarget {
     /// There is no stretch.
     None,
     /// A new post, which it holds now.
@@ -196,15 +196,15 @@ impl DirectWords {
 /// The engine's side. The program may have written anything anywhere: it can only name its own heap.
 impl DirectWords {
     /// Before bytes are placed: holds what there is. A new post only where `may_begin`.
-    pub fn hold(&self, may_begin: bool) -> Turn {
+    pub fn hold(&self, may_begin: bool) -> PlacementTarget {
         loop {
             let now = self.owner().load(Acquire);
             let is_new = now & TAKEN == 0;
             if now & POSTED == 0 || now & HELD != 0 || (is_new && (!may_begin || now & WANTED != 0)) {
-                return Turn::None;
+                return PlacementTarget::None;
             }
             if self.change(now, now & ALL | HELD) {
-                return if is_new { Turn::New } else { Turn::Same };
+                return if is_new { PlacementTarget::New } else { PlacementTarget::Same };
             }
         }
     }
@@ -292,28 +292,28 @@ mod tests {
     #[test]
     fn a_post_that_nobody_takes_is_taken_back_at_once() {
         let words = words();
-        assert_eq!(words.hold(true), Turn::None);
+        assert_eq!(words.hold(true), PlacementTarget::None);
         assert!(words.post(POST) && !words.post(POST));
-        assert_eq!((words.landed(POS, 1000), words.hold(false)), (0..0, Turn::None));
+        assert_eq!((words.landed(POS, 1000), words.hold(false)), (0..0, PlacementTarget::None));
         assert_eq!((words.take_back(POS), words.landed(POS, 1000)), (TakenBack::Done, 0..0));
-        assert_eq!(words.hold(true), Turn::None);
+        assert_eq!(words.hold(true), PlacementTarget::None);
     }
 
     #[test]
     fn between_batches_the_program_takes_it_back_by_itself() {
         let words = words();
         assert!(words.post(POST));
-        assert_eq!(words.hold(true), Turn::New);
+        assert_eq!(words.hold(true), PlacementTarget::New);
         assert_eq!(words.begin_at(at(50)), Some(POST));
         words.count(100);
         assert!(words.release(at(150)));
         assert_eq!((words.landed(POS, 120), words.landed(at(60), 30)), (50..120, 0..30));
-        assert_eq!((words.hold(true), words.landed_bytes()), (Turn::Same, 100));
+        assert_eq!((words.hold(true), words.landed_bytes()), (PlacementTarget::Same, 100));
         words.count(50);
         assert!(words.release(at(200)));
         assert_eq!(words.take_back(at(200)), TakenBack::Done);
         assert_eq!((words.landed(POS, 300), words.landed_bytes()), (50..200, 150), "what follows is in the ring");
-        assert_eq!(words.hold(true), Turn::None);
+        assert_eq!(words.hold(true), PlacementTarget::None);
         assert!(words.post(POST), "the next one");
     }
 
@@ -321,7 +321,7 @@ mod tests {
     fn bytes_without_a_completion_are_given_back_by_the_engine() {
         let words = words();
         assert!(words.post(POST));
-        assert_eq!(words.hold(true), Turn::New);
+        assert_eq!(words.hold(true), PlacementTarget::New);
         assert_eq!(words.take_back(POS), TakenBack::Asked, "it is being written");
         assert_eq!(words.begin_at(POS), Some(POST));
         assert!(words.is_wanted() && !words.release(at(10)));
@@ -329,11 +329,11 @@ mod tests {
         words.give_back(at(10));
         assert_eq!((words.take_back(POS), words.landed(POS, 20)), (TakenBack::Done, 0..10));
         assert!(words.post(POST));
-        assert_eq!(words.hold(true), Turn::New);
+        assert_eq!(words.hold(true), PlacementTarget::New);
         assert!(words.begin_at(POS).is_some() && words.release(at(500)));
         assert_eq!(words.take_back(at(20)), TakenBack::Asked, "something lies behind a hole");
         assert!(words.is_wanted());
-        assert_eq!(words.hold(true), Turn::Same);
+        assert_eq!(words.hold(true), PlacementTarget::Same);
         words.give_back(at(20));
         assert_eq!((words.take_back(at(20)), words.landed(at(5), 100)), (TakenBack::Done, 0..15));
     }
@@ -344,11 +344,15 @@ mod tests {
         let posts = [Post { at: 65_000, ..POST }, Post { at: u32::MAX, ..POST }, Post { len: 0, ..POST }];
         for post in posts {
             assert!(words.post(post));
-            assert_eq!((words.hold(true), words.begin_at(POS)), (Turn::New, None));
+            assert_eq!((words.hold(true), words.begin_at(POS)), (PlacementTarget::New, None));
             words.give_back(POS);
         }
         assert!(words.post(POST));
-        assert_eq!((words.hold(true), words.begin_at(at(1000))), (Turn::New, None), "the stream is beyond it");
+        assert_eq!(
+            (words.hold(true), words.begin_at(at(1000))),
+            (PlacementTarget::New, None),
+            "the stream is beyond it"
+        );
         words.give_back(at(1000));
     }
 
@@ -359,9 +363,9 @@ mod tests {
         words.abandon();
         assert_eq!(words.landed(POS, 5000), 0..0);
         assert!(words.post(POST));
-        assert_eq!(words.hold(true), Turn::New);
+        assert_eq!(words.hold(true), PlacementTarget::New);
         assert!(words.begin_at(at(7)).is_some());
         words.abandon();
-        assert_eq!((words.landed(POS, 5000), words.hold(true)), (7..1000, Turn::None));
+        assert_eq!((words.landed(POS, 5000), words.hold(true)), (7..1000, PlacementTarget::None));
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct HeapWords {
 }
 
 impl HeapWords {
-    /// Those of slot `index`, which begin where `at` says; none where the region has no heap.
+    /// Those of slot `index`, which begin at `at`; none where the region has no heap.
     pub(super) fn new(
         region: &Arc<Region>,
         geometry: &Geometry,

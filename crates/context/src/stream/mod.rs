@@ -14,7 +14,7 @@ mod tables;
 mod words;
 
 pub use data::{Bump, Completion};
-pub use direct::{DirectWords, Post, TakenBack, Turn};
+pub use direct::{DirectWords, PlacementTarget, Post, TakenBack};
 pub use draining::DrainingContexts;
 pub use ends::{AppEnd, ControlEnd, EngineEnd, begin_anew, daemon_ends};
 pub use layout::{

@@ -89,7 +89,7 @@ pub enum Request {
         mss: u16,
     },
     /// An attempt ends once its SYN was sent again so often (`TCP_SYNCNT`), instead of as often as the host's
-    /// configuration says. Not answered.
+    /// configuration has it. Not answered.
     SynRetries {
         /// Of the [`Request::Connect`].
         tag: u32,

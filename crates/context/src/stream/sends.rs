@@ -98,7 +98,7 @@ impl SendWords {
         self.place.region.u32_at(self.place.at + at)
     }
 
-    /// Bytes that were sent in each way, in the order of [`Sent::ALL`], as the program says.
+    /// Bytes that were sent in each way, in the order of [`Sent::ALL`], as the program reports.
     pub fn counts(&self) -> [u64; 5] {
         Sent::ALL.map(|how| self.place.region.u64_at(self.place.at + COUNTS_AT + 8 * how as usize).load(Relaxed))
     }

@@ -8,7 +8,7 @@ use crate::handover::{FlowState, restore_flow};
 use crate::journal::{Record, Records};
 use crate::outbox::Outbox;
 use crate::timers::Timer;
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use context::{Geometry, Slot};
 use engine::stream::{FlowEnd, Resume};
 use engine::{ContextId, FlowId};
@@ -37,11 +37,16 @@ impl ControlPlane {
     }
 
     /// Connections of a context that came back with its region go on. Returns those that do.
-    pub(crate) fn go_on_with(&mut self, out: &mut Outbox<'_>, id: ContextId, kept: &[KeptConnection]) -> Vec<Slot> {
+    pub(crate) fn go_on_with(
+        &mut self,
+        out: &mut Outbox<'_>,
+        id: ContextId,
+        kept: &[SurvivingConnection],
+    ) -> Vec<Slot> {
         kept.iter().filter(|kept| self.go_on_with_one(out, id, kept).is_some()).map(|kept| kept.slot).collect()
     }
 
-    fn go_on_with_one(&mut self, out: &mut Outbox<'_>, id: ContextId, kept: &KeptConnection) -> Option<()> {
+    fn go_on_with_one(&mut self, out: &mut Outbox<'_>, id: ContextId, kept: &SurvivingConnection) -> Option<()> {
         let context = self.contexts.get_mut(id.0)?;
         let geometry = context.end.geometry();
         if !is_possible(kept, &geometry) {
@@ -77,7 +82,7 @@ impl ControlPlane {
 }
 
 /// Positions that a connection can have: what the program reports of it is checked here, once.
-fn is_possible(kept: &KeptConnection, geometry: &Geometry) -> bool {
+fn is_possible(kept: &SurvivingConnection, geometry: &Geometry) -> bool {
     let index = kept.slot.index;
     let written = kept.tx_head.wrapping_sub(kept.tx_tail);
     let unread = kept.rx_tail.wrapping_sub(kept.rx_head);
@@ -91,14 +96,14 @@ fn state_of(
     id: u32,
     context: ContextId,
     record: &Record,
-    kept: &KeptConnection,
+    kept: &SurvivingConnection,
     geometry: &Geometry,
 ) -> FlowState {
     let Record { tuple, remote_mac, agreed, iss, irs, ts_recent, .. } = *record;
     // A host's loopback has another hardware address each time.
     let next_hop = out.net.next_hop(tuple.remote_ip);
     let remote_mac = out.net.resolve(out.now, next_hop).unwrap_or(remote_mac);
-    let KeptConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut, peer_ended } = *kept;
+    let SurvivingConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut, peer_ended } = *kept;
     // Where this host's FIN may have been acknowledged, it is sent again all the same: then the peer acknowledges it
     // again.
     let state = match (shut, peer_ended) {

@@ -1,6 +1,6 @@
 //! Sockets of a test application: positions and buffers of connections, over the data pair.
 use super::{App, Net};
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use context::{Bump, Completion, Slot};
 use shm::ByteRing;
 use std::collections::HashMap;
@@ -96,9 +96,9 @@ impl Sockets {
 
 impl Socket {
     /// Where it stands, for the next daemon.
-    pub(crate) fn kept(&self) -> KeptConnection {
+    pub(crate) fn kept(&self) -> SurvivingConnection {
         let Socket { slot, rx_tail, tx_tail, rx_head, tx_head, fin, peer_fin, .. } = *self;
-        KeptConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut: fin, peer_ended: peer_fin }
+        SurvivingConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut: fin, peer_ended: peer_fin }
     }
 
     pub(crate) fn bump(&self, app: &mut App) {

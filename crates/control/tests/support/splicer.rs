@@ -115,8 +115,8 @@ impl Engine<Stream> for Splicer {
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.inner.workers()
     }
-    fn rest(&mut self) {
-        self.inner.rest();
+    fn trim(&mut self) {
+        self.inner.trim();
     }
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         self.inner.module_stats()

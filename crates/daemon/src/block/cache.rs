@@ -11,12 +11,12 @@ use std::sync::Arc;
 /// The cache of one volume: each block has one place in it.
 pub(super) struct BlockCache {
     region: Option<Arc<Region>>,
-    places: Vec<Place>,
+    places: Vec<CachedBlock>,
 }
 
 /// A place; its memory is there once it was used.
 #[derive(Default)]
-struct Place {
+struct CachedBlock {
     lba: Option<u64>,
     crc: u32,
     bytes: Option<Arc<ByteRing>>,
@@ -31,11 +31,11 @@ impl BlockCache {
         const { assert!(BLOCK_LEN == PAGE, "a block is a ring of its own") };
         let count = (bytes / BLOCK_LEN as u64).min(blocks);
         let region = (count > 0).then(|| Region::create("opentoe-volume", count as usize * BLOCK_LEN)).transpose()?;
-        let places = std::iter::repeat_with(Place::default).take(count as usize).collect();
+        let places = std::iter::repeat_with(CachedBlock::default).take(count as usize).collect();
         Ok(BlockCache { region: region.map(Arc::new), places })
     }
 
-    fn place(&mut self, lba: u64) -> Option<(usize, &mut Place)> {
+    fn place(&mut self, lba: u64) -> Option<(usize, &mut CachedBlock)> {
         let at = lba.checked_rem(self.places.len() as u64)? as usize;
         Some((at, &mut self.places[at]))
     }

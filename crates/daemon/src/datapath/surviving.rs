@@ -1,7 +1,7 @@
 //! Connections that outlive the daemon (docs/RESTART.md).
 use super::DataPath;
 use context::Slot;
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use control::Records;
 use engine::ContextId;
 
@@ -18,7 +18,12 @@ impl DataPath {
     }
 
     /// Connections of a context go on that came back with its region. Returns those that do.
-    pub(crate) fn go_on_with(&mut self, host: usize, context: ContextId, survivors: &[KeptConnection]) -> Vec<Slot> {
+    pub(crate) fn go_on_with(
+        &mut self,
+        host: usize,
+        context: ContextId,
+        survivors: &[SurvivingConnection],
+    ) -> Vec<Slot> {
         let Some((now, seat)) = self.seat(host) else { return Vec::new() };
         seat.host.use_base(now, |tcp, net| tcp.go_on_with(net, context, survivors))
     }

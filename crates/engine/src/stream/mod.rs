@@ -156,7 +156,7 @@ pub struct Resume {
 /// Control plane to stream engine, beside what every engine obeys ([`crate::Command`]).
 pub enum Command {
     /// From now on the flow's completions go to `slot` of `context`, and that context's descriptors for `slot` are for
-    /// this flow. The earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
+    /// this flow. The earlier name is invalid. A completion with the present positions is sent at once (fork: claim).
     Rename {
         /// Which flow.
         flow: FlowId,
@@ -245,7 +245,7 @@ pub enum Command {
     OpenLog(ContextId, Box<LogEnd>),
     /// From now on the flow's stream, from the application's position `rx_head` on, is records of its context's log,
     /// marked with `mark`. Always answered, in order, by [`Event::LogJoined`]. The application's positions in the
-    /// receive stream mean nothing afterwards; completions say of it only its end.
+    /// receive stream mean nothing afterwards; completions report only its end.
     JoinLog {
         /// Which flow.
         flow: FlowId,
@@ -303,7 +303,7 @@ pub enum LogRefusal {
     Full,
     /// They go to it already.
     Joined,
-    /// The flow is gone, stands still, or never was where the application says; or its context has no log.
+    /// The flow is gone, stands still, or was never where the application states; or its context has no log.
     Unfit,
 }
 

@@ -136,10 +136,10 @@ impl ProtocolState {
         }
     }
 
-    /// Reports to tracepoints that a turn found nothing that may be sent.
+    /// Reports to tracepoints that a grant found nothing that may be sent.
     #[inline(always)]
     pub(super) fn report_unused<O: Observer>(&self, flow: u32, observer: O) {
-        observer.event(Point::TurnUnused, flow, [(self.end() - self.max).into(), self.usable_now().into()]);
+        observer.event(Point::GrantUnused, flow, [(self.end() - self.max).into(), self.usable_now().into()]);
     }
 
     /// Sends a segment from `nxt` on.
@@ -340,7 +340,7 @@ impl ProtocolState {
         }
     }
 
-    /// The application has asked how far its bytes were sent: a completion says so once that is far enough.
+    /// The application has asked how far its bytes were sent: a completion reports it once that is far enough.
     #[cold]
     #[inline(never)]
     pub(super) fn report_sent(&mut self, work: &mut Work) {

@@ -19,7 +19,7 @@ pub(crate) const MOST: usize = 0x7fff_f000;
 
 /// Buffers that lie in the kernel's half of the address space are refused before anything else, as on Linux
 /// (`access_ok`). What else is bad is refused where bytes are moved.
-pub(crate) fn look_at(buffers: &[iovec]) -> Result<()> {
+pub(crate) fn check_buffers(buffers: &[iovec]) -> Result<()> {
     let is_kernels = |buffer: &iovec| (buffer.iov_base as isize) < 0;
     if buffers.iter().any(is_kernels) { Err(libc::EFAULT) } else { Ok(()) }
 }
@@ -35,14 +35,14 @@ pub(crate) fn total(buffers: &[iovec]) -> usize {
 /// The buffers are valid.
 pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<usize> {
     if flags & libc::MSG_OOB != 0 {
-        look_at(into)?;
+        check_buffers(into)?;
         // SAFETY: as this function.
         return unsafe { urgent::receive(lib, key, into, flags) };
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return zero_copy_sends::take_notice(lib, key).map(|_| 0);
+        return zero_copy_sends::take_notification(lib, key).map(|_| 0);
     }
-    look_at(into)?;
+    check_buffers(into)?;
     share::claim(lib, key)?;
     let wanted = Wanted::new(lib.need_socket(key)?, total(into), flags);
     direct::take_back(lib, key);
@@ -292,7 +292,7 @@ unsafe fn transmit_all(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) 
     if flags & libc::MSG_OOB != 0 && !urgent::can_be_sent(lib) {
         return Err(libc::EOPNOTSUPP);
     }
-    look_at(from)?;
+    check_buffers(from)?;
     share::claim(lib, key)?;
     lib.drain_replies_now();
     let wanted = total(from);
@@ -466,7 +466,7 @@ pub(crate) fn can_write(socket: &mut Socket) -> Result<()> {
         Kind::Stream(stream) if stream.flags() & (SHUT_WRITE | SPLICED) != 0 => Err(libc::EPIPE),
         Kind::Stream(_) => Ok(()),
         Kind::Connecting { .. } => Err(libc::EAGAIN),
-        // Linux says EPIPE on a socket that was never connected.
+        // Linux returns EPIPE on a socket that was never connected.
         _ => Err(libc::EPIPE),
     }
 }

@@ -62,7 +62,7 @@ pub(crate) unsafe fn receive(fd: c_int, into: impl Pieces, flags: c_int) -> Opti
         return None;
     }
     if stream.unread_bytes() == 0 {
-        // Everything was read: says so, where bytes are wanted and nothing else is to be done.
+        // Everything was read: reports it, where bytes are wanted and nothing else is to be done.
         let dont_wait = socket.nonblocking || flags != 0;
         let failed = socket.error != 0 || socket.broken;
         let nothing = into.have_bytes() && dont_wait && !failed && context.nothing_new();

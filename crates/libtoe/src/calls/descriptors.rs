@@ -82,7 +82,7 @@ impl Lib {
     fn close_socket(&mut self, socket: Socket) {
         let abort = socket.options.linger == Some(0);
         if let (Link::Lost(_, Some(remains)), Kind::Stream(stream)) = (&mut self.link, &socket.kind) {
-            remains.closed.extend(stream.kept_connection().map(|kept| (kept, abort)));
+            remains.closed.extend(stream.surviving_connection().map(|kept| (kept, abort)));
         }
         let Some(context) = self.context() else { return };
         match socket.kind {

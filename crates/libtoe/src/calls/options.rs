@@ -36,7 +36,7 @@ fn is_kernels_alone(level: c_int, name: c_int) -> bool {
     }
 }
 
-/// Switches to which the kernel never says no.
+/// Switches that the kernel never refuses.
 fn fits_always(level: c_int, name: c_int, value: &[u8]) -> bool {
     let is_switch = match level {
         SOL_SOCKET if name == libc::SO_ZEROCOPY => (0..=1).contains(&read_int(value)),
@@ -79,7 +79,7 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
     done
 }
 
-/// Linux takes twice what the program says, and never less (`SOCK_MIN_SNDBUF`).
+/// Linux takes twice what the program asks for, and never less (`SOCK_MIN_SNDBUF`).
 const LEAST_SEND_LIMIT: u32 = 4608;
 
 /// The options with an effect here.
@@ -280,7 +280,7 @@ const TCP_SYN_SENT: u8 = 2;
 const TCP_CLOSE: u8 = 7;
 const TCP_LISTEN: u8 = 10;
 
-/// Bytes that were written and not sent (`SIOCOUTQNSD`). The daemon says how many are on their way.
+/// Bytes that were written and not sent (`SIOCOUTQNSD`). The daemon reports how many are on their way.
 pub(crate) fn unsent(lib: &mut Guard, key: Key) -> Result<u32> {
     let Kind::Stream(stream) = &lib.need_socket(key)?.kind else { return Ok(0) };
     let Some(slot) = stream.name.filter(|_| stream.in_flight() > 0) else { return Ok(0) };

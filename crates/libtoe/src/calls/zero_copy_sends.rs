@@ -1,7 +1,7 @@
 //! `MSG_ZEROCOPY` (docs/ZERONIC.md, "Sends by reference"): which calls send by reference, and the error queue that
-//! their notices are read from.
+//! their notifications are read from.
 use crate::lock::Guard;
-use crate::state::references::Notice;
+use crate::state::references::Notification;
 use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::state::stream::Stream;
@@ -10,9 +10,9 @@ use crate::system::errno::Result;
 use crate::system::user_memory;
 use libc::{c_int, iovec, msghdr, sock_extended_err, sockaddr_in, sockaddr_in6};
 
-/// The code of a notice whose bytes were copied (linux/errqueue.h).
+/// The code of a notification whose bytes were copied (linux/errqueue.h).
 const COPIED: u8 = 1;
-/// The origin of notices of `MSG_ZEROCOPY` (linux/errqueue.h).
+/// The origin of notifications of `MSG_ZEROCOPY` (linux/errqueue.h).
 const ORIGIN: u8 = 5;
 
 /// A call with `MSG_ZEROCOPY`. Without `SO_ZEROCOPY` the flag means nothing, as on Linux.
@@ -52,16 +52,16 @@ pub(super) unsafe fn put(link: &Link, stream: &mut Stream, from: &[iovec], done:
     unsafe { stream.refer(from, done, is_own) }
 }
 
-/// The oldest notice of a socket's error queue. `EAGAIN` where there is none: reading it never waits.
-pub(super) fn take_notice(lib: &mut Guard, key: Key) -> Result<Notice> {
+/// The oldest notification of a socket's error queue. `EAGAIN` where there is none: reading it never waits.
+pub(super) fn take_notification(lib: &mut Guard, key: Key) -> Result<Notification> {
     lib.drain();
     let socket = lib.need_socket(key)?;
     let is_over = socket.broken;
     let Kind::Stream(stream) = &mut socket.kind else { return Err(libc::EAGAIN) };
-    stream.take_notice(is_over).ok_or(libc::EAGAIN)
+    stream.take_notification(is_over).ok_or(libc::EAGAIN)
 }
 
-/// What `recvmsg` gives of a notice: the error, and nobody's address (ip(7), `IP_RECVERR`).
+/// What `recvmsg` gives of a notification: the error, and nobody's address (ip(7), `IP_RECVERR`).
 #[repr(C)]
 struct Control<A> {
     header: libc::cmsghdr,
@@ -73,14 +73,14 @@ struct Control<A> {
 ///
 /// # Safety
 /// The program gave the message.
-pub(crate) unsafe fn receive_notice(lib: &mut Guard, key: Key, message: *mut msghdr) -> Result<()> {
-    let notice = take_notice(lib, key)?;
+pub(crate) unsafe fn receive_notification(lib: &mut Guard, key: Key, message: *mut msghdr) -> Result<()> {
+    let notification = take_notification(lib, key)?;
     let is_v6 = lib.need_socket(key)?.is_v6;
     // SAFETY: the caller's promise. All zeros are an address of no family.
     unsafe {
         match is_v6 {
-            true => give::<sockaddr_in6>(message, notice, std::mem::zeroed()),
-            false => give::<sockaddr_in>(message, notice, std::mem::zeroed()),
+            true => give::<sockaddr_in6>(message, notification, std::mem::zeroed()),
+            false => give::<sockaddr_in>(message, notification, std::mem::zeroed()),
         }
     }
 }
@@ -102,21 +102,21 @@ impl Offender for sockaddr_in6 {
     const NAME: c_int = libc::IPV6_RECVERR;
 }
 
-/// Writes a notice as a control message. What finds no room is cut off, and `MSG_CTRUNC` is set.
+/// Writes a notification as a control message. What finds no room is cut off, and `MSG_CTRUNC` is set.
 ///
 /// # Safety
 /// The program gave the message.
-unsafe fn give<A: Offender>(message: *mut msghdr, notice: Notice, offender: A) -> Result<()> {
+unsafe fn give<A: Offender>(message: *mut msghdr, notification: Notification, offender: A) -> Result<()> {
     let mut control = Control {
         header: libc::cmsghdr { cmsg_len: 0, cmsg_level: A::LEVEL, cmsg_type: A::NAME },
         error: sock_extended_err {
             ee_errno: 0,
             ee_origin: ORIGIN,
             ee_type: 0,
-            ee_code: if notice.is_copied { COPIED } else { 0 },
+            ee_code: if notification.is_copied { COPIED } else { 0 },
             ee_pad: 0,
-            ee_info: notice.first,
-            ee_data: notice.last,
+            ee_info: notification.first,
+            ee_data: notification.last,
         },
         offender,
     };

@@ -8,7 +8,7 @@ use crate::system::address_space;
 use crate::system::own_fd::out_of_the_way;
 use crate::table;
 use context::attach::{
-    Answer, Ask, Asked, HOST_VARIABLE, Hello, KeptConnection, SOCKET_VARIABLE, Ticket, Welcome, return_path,
+    Answer, Ask, Asked, HOST_VARIABLE, Hello, SOCKET_VARIABLE, SurvivingConnection, Ticket, Welcome, return_path,
 };
 use context::{AppEnd, Geometry, Slot};
 use shm::{Region, handover};
@@ -200,7 +200,7 @@ pub(crate) fn listen(socket: BorrowedFd<'_>, ticket: Ticket, backlog: u32) -> Re
 }
 
 /// Goes on with connections of an earlier daemon; returns which do.
-pub(crate) fn resume(socket: BorrowedFd<'_>, connections: Vec<KeptConnection>) -> Option<Vec<Slot>> {
+pub(crate) fn resume(socket: BorrowedFd<'_>, connections: Vec<SurvivingConnection>) -> Option<Vec<Slot>> {
     match ask(socket, &Ask::Resume { connections })? {
         (Asked::Resumed(slots), _) => Some(slots),
         _ => None,

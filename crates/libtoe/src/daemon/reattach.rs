@@ -11,7 +11,7 @@ use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
 use crate::state::{Lib, Link, events, idle, readiness};
 use crate::system::{waking, warn};
-use context::attach::{KeptConnection, MOST_KEPT};
+use context::attach::{MOST_KEPT, SurvivingConnection};
 use context::{Completion, OptionName, Request, Slot, Unaccelerated};
 use std::collections::BTreeSet;
 
@@ -142,7 +142,7 @@ impl Lib {
                 stream.abandon_post();
                 stream.spill_references();
                 (stream.pending, stream.bump_held, stream.reclaim.asked) = (false, false, false);
-                if lasts == Lasts::All && !socket.broken && stream.kept_connection().is_some() {
+                if lasts == Lasts::All && !socket.broken && stream.surviving_connection().is_some() {
                     return Left::Connection;
                 }
                 return if self.end_connection(index) { Left::Reset } else { Left::Nothing };
@@ -244,11 +244,11 @@ impl Lib {
     fn go_on_with(&mut self, remains: &Remains) -> WentOn {
         let closed = &remains.closed;
         let kept = |index: usize| match &self.sockets.get(index)?.kind {
-            Kind::Stream(stream) => Some((stream.kept_connection()?, index)),
+            Kind::Stream(stream) => Some((stream.surviving_connection()?, index)),
             _ => None,
         };
-        let open: Vec<(KeptConnection, usize)> = self.sockets.indices().into_iter().filter_map(kept).collect();
-        let all: Vec<KeptConnection> =
+        let open: Vec<(SurvivingConnection, usize)> = self.sockets.indices().into_iter().filter_map(kept).collect();
+        let all: Vec<SurvivingConnection> =
             open.iter().map(|(kept, _)| *kept).chain(closed.iter().map(|(kept, _)| *kept)).collect();
         // Until here, connections are named by the number that their context had.
         let number = self.context().map_or(0, |context| context.welcome.context);
@@ -269,7 +269,7 @@ impl Lib {
             }
         }
         for (kept, abort) in closed.iter().filter(|(kept, _)| go_on.contains(&kept.slot.index)) {
-            let KeptConnection { slot, tx_head, rx_head, .. } = *kept;
+            let SurvivingConnection { slot, tx_head, rx_head, .. } = *kept;
             let Some(context) = self.context() else { break };
             context.send_request_surely(Request::Close { slot, tx_head, rx_head, abort: *abort });
         }

@@ -137,7 +137,7 @@ unsafe fn thread_pointer(operation: usize, address: usize) -> Option<isize> {
                 Some(0)
             }
             ARCH_SET_GS | ARCH_GET_GS => {
-                intercept::warn("libtoe: the program wants the GS register, which static programs cannot have here\n");
+                intercept::warn("libtoe: the program uses the GS register, which static programs cannot have here\n");
                 Some(-(libc::EPERM as isize))
             }
             _ => None,

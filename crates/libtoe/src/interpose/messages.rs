@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's message.
-        return unsafe { zero_copy_sends::receive_notice(lib, key, message) }.map(|()| 0);
+        return unsafe { zero_copy_sends::receive_notification(lib, key, message) }.map(|()| 0);
     }
     // SAFETY: the caller's message.
     unsafe {

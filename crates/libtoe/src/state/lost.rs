@@ -1,7 +1,7 @@
 //! Absence of the daemon: when to try the next one, and what lasts until then.
 use crate::state::mapped_region::MappedRegion;
 use crate::system::waking;
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ pub(crate) struct Remains {
     pub home: Arc<MappedRegion>,
     until: Instant,
     /// Connections that the program has closed meanwhile, or just before; and whether they are to be reset.
-    pub closed: Vec<(KeptConnection, bool)>,
+    pub closed: Vec<(SurvivingConnection, bool)>,
 }
 
 impl Remains {
     /// The daemon ended just now.
-    pub(crate) fn now(home: &Arc<MappedRegion>, closed: Vec<(KeptConnection, bool)>) -> Remains {
+    pub(crate) fn now(home: &Arc<MappedRegion>, closed: Vec<(SurvivingConnection, bool)>) -> Remains {
         Remains { home: Arc::clone(home), until: waking::now() + TIMEOUT, closed }
     }
 

@@ -16,9 +16,9 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
     match &socket.kind {
         Kind::Stream(stream) => {
-            let notices = if stream.has_notices(socket.broken) { ERR } else { 0 };
+            let notifications = if stream.has_notifications(socket.broken) { ERR } else { 0 };
             let over = if socket.broken { IN | OUT | RDHUP | HUP } else { 0 };
-            over | error | notices | stream_bits(stream, &socket.options, wanted)
+            over | error | notifications | stream_bits(stream, &socket.options, wanted)
         }
         _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.

@@ -1,10 +1,11 @@
-//! Sends by reference of a connection, and the notices that the program gets: Linux' `MSG_ZEROCOPY`
+//! Sends by reference of a connection, and the notifications that the program gets: Linux' `MSG_ZEROCOPY`
 //! (Documentation/networking/msg_zerocopy.rst). Each call has a number. Once the peer has acknowledged all of a call's
-//! bytes, its number is in a notice on the socket's error queue. Notices of calls that follow each other are one.
+//! bytes, its number is in a notification on the socket's error queue. Notifications of calls that follow each other
+//! are one.
 use context::{MOST_POSTS, Post};
 use std::collections::VecDeque;
 
-/// Calls of a connection that may wait for their notice. Linux bounds them by memory (`net.core.optmem_max`).
+/// Calls of a connection that may wait for their notification. Linux bounds them by memory (`net.core.optmem_max`).
 const MOST_CALLS: usize = 1024;
 
 /// Bytes of one put, whose memory is kept for as long as they are under way.
@@ -23,9 +24,9 @@ struct Call {
     is_copied: bool,
 }
 
-/// Notice to the program: the calls `first` to `last` are over.
+/// Notification to the program: the calls `first` to `last` are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Notice {
+pub(crate) struct Notification {
     pub first: u32,
     pub last: u32,
     /// Bytes of theirs were copied (`SO_EE_CODE_ZEROCOPY_COPIED`).
@@ -53,7 +54,7 @@ pub(crate) struct References {
     next_call: u32,
     /// Bytes that calls of this kind copied.
     copied: u64,
-    notices: VecDeque<Notice>,
+    notifications: VecDeque<Notification>,
 }
 
 /// Position `end` lies at `tail` or before it.
@@ -62,9 +63,9 @@ fn is_past(end: u32, tail: u32) -> bool {
 }
 
 impl References {
-    /// A call begins; nothing where too many wait for their notice. What it returns belongs to the call's end.
+    /// A call begins; nothing where too many wait for their notification. What it returns belongs to the call's end.
     pub(crate) fn begin_call(&self) -> Option<u64> {
-        (self.calls.len() + self.notices.len() < MOST_CALLS).then_some(self.copied)
+        (self.calls.len() + self.notifications.len() < MOST_CALLS).then_some(self.copied)
     }
 
     /// A call has put all its bytes, before position `end`.
@@ -99,7 +100,7 @@ impl References {
     }
 
     /// The peer has acknowledged everything before position `tail`. Gives the addresses whose memory is free to
-    /// `unpin`. True where there are notices that were not there before.
+    /// `unpin`. True where there are notifications that were not there before.
     pub(crate) fn settle(&mut self, tail: u32, mut unpin: impl FnMut(usize)) -> bool {
         while let Some(put) = self.puts.front().filter(|put| is_past(put.end, tail)) {
             unpin(put.address);
@@ -119,9 +120,9 @@ impl References {
     }
 
     fn notify(&mut self, Call { number, is_copied, .. }: Call) {
-        match self.notices.back_mut() {
+        match self.notifications.back_mut() {
             Some(last) if last.is_copied == is_copied && last.last.wrapping_add(1) == number => last.last = number,
-            _ => self.notices.push_back(Notice { first: number, last: number, is_copied }),
+            _ => self.notifications.push_back(Notification { first: number, last: number, is_copied }),
         }
     }
 
@@ -146,13 +147,13 @@ impl References {
     }
 
     /// The program is to be notified of something: of all calls where the connection is over.
-    pub(crate) fn has_notices(&self, is_over: bool) -> bool {
-        !self.notices.is_empty() || is_over && !self.calls.is_empty()
+    pub(crate) fn has_notifications(&self, is_over: bool) -> bool {
+        !self.notifications.is_empty() || is_over && !self.calls.is_empty()
     }
 
-    /// The oldest notice.
-    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
+    /// The oldest notification.
+    pub(crate) fn take_notification(&mut self) -> Option<Notification> {
+        self.notifications.pop_front()
     }
 }
 
@@ -184,13 +185,13 @@ mod tests {
         sends.end_call(0, BEGIN.wrapping_add(50));
         sends.copied(5);
         sends.end_call(0, BEGIN.wrapping_add(55));
-        assert_eq!((settle(&mut sends, BEGIN.wrapping_add(19)), sends.take_notice()), ((false, vec![]), None));
+        assert_eq!((settle(&mut sends, BEGIN.wrapping_add(19)), sends.take_notification()), ((false, vec![]), None));
         assert_eq!(settle(&mut sends, BEGIN.wrapping_add(20)), (true, vec![0]));
         assert_eq!(settle(&mut sends, BEGIN.wrapping_add(54)), (true, vec![20]));
         assert_eq!(settle(&mut sends, BEGIN.wrapping_add(55)), (true, vec![]), "a copied piece ends no call early");
-        let notices = [sends.take_notice(), sends.take_notice(), sends.take_notice()];
-        let notice = |first, last, is_copied| Some(Notice { first, last, is_copied });
-        assert_eq!(notices, [notice(0, 1, false), notice(2, 2, true), None]);
+        let notifications = [sends.take_notification(), sends.take_notification(), sends.take_notification()];
+        let notification = |first, last, is_copied| Some(Notification { first, last, is_copied });
+        assert_eq!(notifications, [notification(0, 1, false), notification(2, 2, true), None]);
         assert!(sends.posts().next().is_none());
     }
 
@@ -209,7 +210,7 @@ mod tests {
         }
         assert_eq!(sends.begin_call(), None);
         assert!(settle(&mut sends, 640).0);
-        assert!(sends.begin_call().is_some(), "all are one notice");
+        assert!(sends.begin_call().is_some(), "all are one notification");
     }
 
     #[test]
@@ -219,6 +220,6 @@ mod tests {
         sends.end_call(0, 10);
         let mut unpinned = Vec::new();
         sends.finish(|address| unpinned.push(address));
-        assert_eq!((unpinned, sends.has_notices(false)), (vec![7], true));
+        assert_eq!((unpinned, sends.has_notifications(false)), (vec![7], true));
     }
 }

@@ -17,7 +17,7 @@ use verbs::control::{Answer, Request as Control};
 
 /// What identifiers of a device share in this process.
 pub(crate) struct Service {
-    /// Place of its device in the list.
+    /// ArenaMapping of its device in the list.
     pub(crate) place: usize,
     pub(crate) context: *mut IbvContext,
     pub(crate) attachment: Arc<Attachment>,

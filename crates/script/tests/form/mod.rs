@@ -278,7 +278,7 @@ impl Script {
         (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
         let received = call!(self.recvmsg(fd, &mut message, flags))?;
         assert_eq!(message.msg_flags, flags & libc::MSG_ERRQUEUE);
-        // SAFETY: the library has filled it, and says how far.
+        // SAFETY: the library has filled it, and returns how far.
         let found = unsafe {
             libc::CMSG_FIRSTHDR(&message).as_ref().map(|header| {
                 let len = header.cmsg_len - libc::CMSG_LEN(0) as usize;
@@ -340,10 +340,10 @@ impl Script {
         value
     }
 
-    /// What the process' `getsockopt` says: the value's bytes.
+    /// What the process' `getsockopt` returns: the value's bytes.
     pub(crate) fn libc_get(fd: c_int, level: c_int, name: c_int) -> Vec<u8> {
         let (mut value, mut len) = (vec![0u8; 256], 256);
-        // SAFETY: there is room for as many bytes as `len` says.
+        // SAFETY: there is room for as many bytes as `len` states.
         let result = unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) };
         checked(result as isize).unwrap();
         value.truncate(len as usize);

@@ -101,7 +101,7 @@ fn message(qp: &Qp, work: &Work, round: &Round<'_, '_>) -> Result<Message, Statu
     Ok(Message { header, content })
 }
 
-/// Binds or invalidates a memory window, in its turn; it ends once all before it has ended.
+/// Binds or invalidates a memory window, in order; it ends once all before it has ended.
 fn local(qp: &mut Qp, at: usize, round: &mut Round<'_, '_>) -> Result<(), Status> {
     let by = Binder { qp: qp.identity.number, domain: qp.identity.domain };
     let (Some(work), Some(stream)) = (qp.queue.get(at), qp.stream.as_mut()) else { return Ok(()) };

@@ -254,7 +254,7 @@ fn received(qp: &mut Qp, header: &Header, bytes: u32, round: &mut Round<'_, '_>)
     Ok(())
 }
 
-/// A request to read: it is answered in its turn.
+/// A request to read: it is answered in order.
 fn read(qp: &mut Qp, header: &Header, round: &mut Round<'_, '_>) -> Result<(), Refused> {
     if header.detail > round.shared.config.limits.message_bytes {
         return Err(INVALID);

@@ -201,7 +201,9 @@ impl Check<'_> {
         let bytes = bytes.ok_or("reserves a ring buffer's record whose size is not a constant of 1 byte to 1 MiB")?;
         let id = self.name();
         if state.open.contains(&id) {
-            return Err("reserves another ring buffer's record before the one from its last turn is given back".into());
+            return Err(
+                "reserves another ring buffer's record before the one from the last iteration is given back".into()
+            );
         }
         state.open.push(id);
         Ok(Value::RecordOrNull { id, bytes: bytes as u32 })

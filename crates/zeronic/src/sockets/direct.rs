@@ -2,7 +2,7 @@
 //! (docs/ZERONIC.md, "Direct receives"). Whose turn it is follows from [`context::DirectWords`].
 use super::referred::Referred;
 use crate::nic::Payload;
-use context::{DirectWords, EngineEnd, Post, SendWords, Turn};
+use context::{DirectWords, EngineEnd, PlacementTarget, Post, SendWords};
 use engine::{ContextId, FlowId, Slot};
 use shm::{ByteRing, Span};
 use std::collections::HashMap;
@@ -156,11 +156,11 @@ impl Direct {
             return;
         }
         match self.words.hold(!before(cursor, self.high)) {
-            Turn::Same if self.stretch.is_some() => self.is_held = true,
-            Turn::None => self.stretch = None,
-            Turn::New => self.begin(cursor),
+            PlacementTarget::Same if self.stretch.is_some() => self.is_held = true,
+            PlacementTarget::None => self.stretch = None,
+            PlacementTarget::New => self.begin(cursor),
             // Nobody took it: the program has written its words, or an earlier daemon.
-            Turn::Same => self.words.give_back(cursor),
+            PlacementTarget::Same => self.words.give_back(cursor),
         }
     }
 
@@ -200,7 +200,7 @@ impl Direct {
     /// lies there ahead of the cursor goes to the ring, with what lies in holes.
     pub(super) fn finish(&mut self, ring: &ByteRing, cursor: u32) {
         let Some(stretch) = self.stretch.take() else { return };
-        let is_held = std::mem::take(&mut self.is_held) || self.words.hold(false) == Turn::Same;
+        let is_held = std::mem::take(&mut self.is_held) || self.words.hold(false) == PlacementTarget::Same;
         self.words.count(std::mem::take(&mut self.landed));
         if !is_held {
             return;

@@ -338,8 +338,8 @@ impl Engine<Stream> for SocketEngine {
         self.inner.workers()
     }
 
-    fn rest(&mut self) {
-        self.inner.rest();
+    fn trim(&mut self) {
+        self.inner.trim();
     }
 
     fn trace(&mut self, traces: &Traces) {

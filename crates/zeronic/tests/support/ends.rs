@@ -340,7 +340,7 @@ impl End {
     }
 
     /// Sleeps until a frame comes, a millisecond at most.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn trim(&mut self) {
         self.port.prepare_to_sleep();
         if !self.port.has_work(u64::MAX - 1) {
             let wire = self.port.wait_fd().unwrap();

@@ -2,14 +2,14 @@
 //! with `MSG_ZEROCOPY` do so; what cannot is copied to the ring, as ever.
 use super::Stream;
 use crate::state::heap;
-use crate::state::references::{Fit, Notice, References};
+use crate::state::references::{Fit, Notification, References};
 use crate::system::errno::Result;
 use crate::system::user_memory;
 use context::{Post, SendWords, Sent};
 use libc::iovec;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Bytes of a buffer that is worth posting: below, a copy costs less than notices and frames of its own.
+/// Bytes of a buffer that is worth posting: below, a copy costs less than notifications and frames of its own.
 const LEAST: usize = 16 << 10;
 
 impl Stream {
@@ -33,7 +33,7 @@ impl Stream {
         }
     }
 
-    /// A call with `MSG_ZEROCOPY` begins. ENOBUFS where too many wait for their notice, as on Linux.
+    /// A call with `MSG_ZEROCOPY` begins. ENOBUFS where too many wait for their notification, as on Linux.
     pub(crate) fn begin_referring_call(&mut self) -> Result<u64> {
         self.references().begin_call().ok_or(libc::ENOBUFS)
     }
@@ -142,27 +142,27 @@ impl Stream {
 
     /// The program is to be notified of sends (`POLLERR`): of all of them where the connection is over.
     #[inline(always)]
-    pub(crate) fn has_notices(&self, is_over: bool) -> bool {
-        self.reclaim.refers && self.has_notice(is_over)
+    pub(crate) fn has_notifications(&self, is_over: bool) -> bool {
+        self.reclaim.refers && self.has_notification(is_over)
     }
 
     #[cold]
-    fn has_notice(&self, is_over: bool) -> bool {
+    fn has_notification(&self, is_over: bool) -> bool {
         let references = self.rare.as_deref().and_then(|rare| rare.references.as_deref());
-        references.is_some_and(|references| references.has_notices(is_over))
+        references.is_some_and(|references| references.has_notifications(is_over))
     }
 
-    /// The next notice of the error queue.
-    pub(crate) fn take_notice(&mut self, is_over: bool) -> Option<Notice> {
+    /// The next notification of the error queue.
+    pub(crate) fn take_notification(&mut self, is_over: bool) -> Option<Notification> {
         if is_over {
             self.finish_references();
         } else {
             self.settle_references();
         }
-        self.existing_references()?.take_notice()
+        self.existing_references()?.take_notification()
     }
 
-    /// In a child of fork: what is under way, and its notices, are the parent's.
+    /// In a child of fork: what is under way, and its notifications, are the parent's.
     pub(crate) fn forget_references(&mut self) {
         self.reclaim.refers = false;
         if let Some(rare) = self.rare.as_deref_mut() {

@@ -2,7 +2,7 @@
 use super::Stream;
 use crate::state::mapped_region::MappedRegion;
 use crate::state::slot_state::{RX_FIN, SHUT_WRITE, SPLICED, SlotState};
-use context::attach::KeptConnection;
+use context::attach::SurvivingConnection;
 use context::{Endpoint, FourTuple, Slot};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ const NOWHERE: Endpoint = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
 impl Stream {
     /// Where it stands, for the next daemon to go on from there. Nothing of one that cannot: it is over, or another
     /// process may have it as well.
-    pub(crate) fn kept_connection(&self) -> Option<KeptConnection> {
+    pub(crate) fn surviving_connection(&self) -> Option<SurvivingConnection> {
         let may = !self.gone && !self.shared && self.flags() & SPLICED == 0;
         let slot =
             self.name.filter(|slot| may && *slot == self.home_slot && self.claim_by == (self.home.context(), *slot))?;
         let (state, flags) = (self.state(), self.flags());
-        Some(KeptConnection {
+        Some(SurvivingConnection {
             slot,
             rx_tail: state.rx_tail.load(Acquire),
             tx_tail: state.tx_tail.load(Acquire),
@@ -37,10 +37,15 @@ impl Stream {
     }
 
     /// Where a connection of this process stands that was closed in a slot of `home`, with these positions.
-    pub(crate) fn closed(home: &Arc<MappedRegion>, slot: Slot, tx_head: u32, rx_head: u32) -> Option<KeptConnection> {
+    pub(crate) fn closed(
+        home: &Arc<MappedRegion>,
+        slot: Slot,
+        tx_head: u32,
+        rx_head: u32,
+    ) -> Option<SurvivingConnection> {
         let here = |state: &SlotState| state.read_for.load(Acquire) == slot.mark() && state.lock.load(Relaxed) == 0;
         let mut stream = Stream::at(home, slot, FourTuple::new(NOWHERE, NOWHERE), 0);
         stream.name = Some(slot).filter(|_| here(stream.state()));
-        stream.kept_connection().map(|kept| KeptConnection { tx_head, rx_head, ..kept })
+        stream.surviving_connection().map(|kept| SurvivingConnection { tx_head, rx_head, ..kept })
     }
 }
