@@ -208,4 +208,18 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("0 of 35 goals met"), "{text}");
     }
+
+    /// The published tables are those of the published reports: nobody types a figure into them.
+    #[test]
+    fn tables_of_pages_are_those_of_the_reports() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let reports = read(&root.join("bench/results")).unwrap();
+        let rows = goals::rows(&reports);
+        for (page, least) in [("docs/PERFORMANCE.md", 8), ("docs/EXPERIMENTS.md", 2)] {
+            let (count, other) = tables::differences(&root.join(page), &reports, &rows).unwrap();
+            let command = format!("opentoe bench report bench/results --tables {page}");
+            assert_eq!(other, [""; 0], "tables of {page} that `{command}` writes otherwise");
+            assert!(count >= least, "{page} has only {count} tables of reports");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! `opentoe bench`: the same POSIX programs (`apps/`) on OpenTOE and on the kernel's TCP, measured in turn, and the
 //! papers' experiments on the emulated network.
 //!
-//! A *case* (`cases/`) builds *labs* (`lab/`: a daemon with a fabric, or two network namespaces with a veth pair), runs
-//! programs in them, and makes a *report* (`report.rs`) of what they print, with *plots* (`plot.rs`).
+//! A *case* (`cases/`) builds *labs* (`lab/`): a daemon with a fabric, or two network namespaces with a veth pair. It
+//! runs programs there, and makes a *report* (`report.rs`) of what they print, with *plots* (`plot.rs`).
 #![forbid(unsafe_code)]
 
 mod all;

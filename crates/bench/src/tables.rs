@@ -36,6 +36,27 @@ pub(crate) fn write(page: &Path, reports: &BTreeMap<String, Report>, rows: &[Row
     Ok(written)
 }
 
+/// How many tables a page has, and the names of those that are not as [`write`] makes them.
+#[cfg(test)]
+pub(crate) fn differences(
+    page: &Path,
+    reports: &BTreeMap<String, Report>,
+    rows: &[Row],
+) -> Result<(usize, Vec<String>), String> {
+    let text = std::fs::read_to_string(page).map_err(|e| e.to_string())?;
+    let (count, mut other) = (text.matches(BEGIN).count(), Vec::new());
+    for name in text.lines().filter_map(table_name) {
+        let filled = fill(&text, |each| if each == name { table(name, reports, rows) } else { Ok(None) })?.0;
+        other.extend((filled != text).then(|| name.to_string()));
+    }
+    Ok((count, other))
+}
+
+/// The name of the table that begins with a line.
+fn table_name(line: &str) -> Option<&str> {
+    line.trim_end().strip_prefix(BEGIN)?.strip_suffix(" -->")
+}
+
 /// Result of an update of a page's tables.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Written {
@@ -51,9 +72,7 @@ fn fill(text: &str, table: impl Fn(&str) -> Result<Option<String>, String>) -> R
     let mut lines = text.split_inclusive('\n');
     while let Some(line) = lines.next() {
         out += line;
-        let Some(name) = line.trim_end().strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else {
-            continue;
-        };
+        let Some(name) = table_name(line) else { continue };
         let mut old = String::new();
         let end = loop {
             match lines.next() {

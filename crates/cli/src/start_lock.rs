@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 ///
 /// It is the abstract name of a UNIX socket. Such a name belongs to the network namespace, as addresses, routes and
 /// devices do; every user can take it; and it is gone with its process. A lock on a file would need one that each user
-/// may open: the kernel refuses to open another user's file in /tmp with O_CREAT (fs.protected_regular), and containers
+/// may open. The kernel refuses to open another user's file in /tmp with O_CREAT (fs.protected_regular). Containers
 /// that share a network namespace share no folder.
 pub(crate) struct StartLock {
     _name: Option<UnixListener>,

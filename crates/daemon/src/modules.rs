@@ -1,7 +1,7 @@
 //! Modules that operators add to running hosts, and what the management socket answers about them (docs/MODULES.md).
 //!
 //! This keeps each host's list. A change makes the new list, hands it to the host whole, and is kept only where the
-//! host took it: so a refusal changes nothing, and the engine changes at once and under traffic.
+//! host took it. So a refusal changes nothing, and the engine changes at once and under traffic.
 mod content;
 
 use crate::build::HostPlace;

@@ -1,6 +1,5 @@
-//! Programs that use a volume by queues of their own (`toe_volume_*`) at a real `toed`: what is read is what was
-//! written, into the program's memory, through loss, too; and a program that asks for what is not its own gets an
-//! error.
+//! Programs that use a volume by queues of their own (`toe_volume_*`) at a real `toed`. What is read is what was
+//! written, into the program's memory, through loss, too. A program that asks for what is not its own gets an error.
 mod common;
 
 use common::Toed;

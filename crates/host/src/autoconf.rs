@@ -1,6 +1,6 @@
-//! Autoconfiguration of a host's IPv6 address, once, at the start (docs/IPV6.md, "From a router"): duplicate
-//! address detection (RFC 4862 section 5.4), router discovery (RFC 4861 section 6.3.7), and an address from a router's
-//! prefix (RFC 4862 section 5.5). Sans-I/O: frames come in and go out, time is passed in.
+//! Autoconfiguration of a host's IPv6 address, once, at the start (docs/IPV6.md, "From a router"). Its steps are
+//! duplicate address detection (RFC 4862 section 5.4), router discovery (RFC 4861 section 6.3.7), and an address from a
+//! router's prefix (RFC 4862 section 5.5). Sans-I/O: frames come in and go out, time is passed in.
 use engine::Nanos;
 use std::fmt::{self, Display, Formatter};
 use std::net::Ipv6Addr;

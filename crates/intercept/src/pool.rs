@@ -1,4 +1,4 @@
-//! Stubs of the net, one for each place that made a system call: what is in one, and the room for them, which is in the
+//! Stubs of the net, one for each place that made a system call: what is in one, and the room for them. It is in the
 //! range from which the kernel takes system calls as they are.
 use crate::patch;
 use crate::sites::CALL;

@@ -41,8 +41,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Whether the data-path may map the file: a memfd that cannot become shorter, in ordinary pages. A byte of another
-    /// file may cease to exist, and touching it would end the data-path (SIGBUS): a file may be truncated, and a huge
-    /// page of a memfd may be given back (`FALLOC_FL_PUNCH_HOLE`) and not be had again.
+    /// file may cease to exist, and touching it would end the data-path (SIGBUS). A file may be truncated. A huge page
+    /// of a memfd may be given back (`FALLOC_FL_PUNCH_HOLE`) and not be had again.
     pub(crate) fn is_safe(file: BorrowedFd<'_>) -> bool {
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         sealed && fstatfs(file).is_ok_and(|at| at.f_type as u64 == TMPFS_MAGIC)

@@ -319,9 +319,8 @@ impl Lease<'_> {
         self.len() == 0
     }
 
-    /// An access may wait for the program: its memory is reached through the kernel, and a page of it may have to be
-    /// fetched from swap, from a file, or from the program itself (FUSE). False: a copy between mapped
-    /// pages.
+    /// An access may wait for the program, whose memory is reached through the kernel. A page of it may have to be
+    /// fetched from swap, from a file, or from the program itself (FUSE). False: a copy between mapped pages.
     pub fn may_wait(&self) -> bool {
         self.held.as_ref().is_some_and(|entry| !entry.region.is_mapped())
     }

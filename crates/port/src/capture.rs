@@ -1,5 +1,5 @@
-//! Capturing frames on a running host: what is known of a frame where it is captured, which frames somebody asked for,
-//! and the way of the copies to whoever writes them down (FlexTOE section 3.3, thesis section 4.3.3: tcpdump).
+//! Capturing frames on a running host: what a captured frame is recorded with, which frames are captured, and how the
+//! copies reach the writer (FlexTOE section 3.3, thesis section 4.3.3: tcpdump).
 //!
 //! [`Recorder`] stands where frames leave a host's pipeline, [`Queue`] is what somebody else empties, and
 //! [`pcapng`] is the form in which both pass frames on.

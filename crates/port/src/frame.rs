@@ -36,8 +36,8 @@ pub struct Frame {
     payload: Option<Span>,
     /// The transport checksum.
     pub checksum: Checksum,
-    /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut, or of each packet
-    /// where it is a train of RoCEv2 packets; 0 where the frame is one segment.
+    /// Payload bytes of each TCP segment where this is a super-segment that a port may have to cut. Those of each
+    /// packet where it is a train of RoCEv2 packets; 0 where the frame is one segment.
     pub segment_size: u16,
     /// Metadata of modules for later modules (thesis section 4.3.3); zero before the first one sets it.
     pub metadata: [u32; 4],

@@ -160,8 +160,8 @@ impl Interface {
         if done == 0 { Ok(socket) } else { Err(failed(io::Error::last_os_error())) }
     }
 
-    /// Sets its IPv4 address, or adds an IPv6 address, with the length of the network's prefix, in bits; nothing where
-    /// it has that already, so that a device which was made for this user needs no privilege.
+    /// Sets its IPv4 address, or adds an IPv6 address, with the length of the network's prefix, in bits. Does nothing
+    /// where it has that already: a device which was made for this user needs no privilege.
     pub fn set_address(&self, address: impl Into<IpAddress>, prefix: u8) -> Result<(), String> {
         let address = address.into();
         if self.has_address(address, prefix) {

@@ -16,8 +16,8 @@ use wire::{IpAddress, Mac};
 
 /// Frames that the kernel may queue towards the port: at the default of 1000 a TAP device drops silently.
 const QUEUE_LEN: u32 = 10_000;
-/// Received frames up to this length are copied out of their 64 KiB buffer, which stays in the cache for the next one;
-/// so a queue of ordinary frames does not hold 64 KiB each.
+/// Received frames up to this length are copied out of their 64 KiB buffer, which stays in the cache for the next one.
+/// So a queue of ordinary frames does not hold 64 KiB each.
 const COPY_BREAK: usize = 2048;
 
 /// A TAP device to make or to attach to.

@@ -1,5 +1,5 @@
-//! Sets of descriptors, with edges as Linux has them: one that is reported is reported again once it was woken up for
-//! something that the set waits for, and with everything that is so at that moment.
+//! Sets of descriptors, edge-triggered as in Linux. A descriptor that was reported is reported again after a wake-up
+//! for an event that the set waits for. The report has all events of that moment.
 use crate::connection::Wakes;
 use libc::{EEXIST, EINVAL, ENOENT, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int};
 use libc::{

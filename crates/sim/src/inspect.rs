@@ -1,5 +1,5 @@
-//! Inspector: checks every frame between a host and the network by RFC 9293's rules for a sender, with both
-//! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
+//! Inspector: checks every frame between a host and the network by RFC 9293's rules for a sender, with both sides. It
+//! finds a stack that corrupts, acknowledges what it has not, or exceeds a window.
 use crate::pair::{CLIENT, Half, Pair, SERVER, SideState};
 use control::FlowView;
 use port::capture::Direction as Way;

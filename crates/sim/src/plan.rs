@@ -341,8 +341,8 @@ pub struct Cut {
     pub until_us: u64,
 }
 
-/// A host's clock leaps: ahead, as after a machine was suspended, and everything that was due in between is due at
-/// once; or back, which no clock of a daemon does, and nothing that was due is for as long.
+/// A host's clock leaps. Ahead, as after a machine was suspended: everything that was due in between is due at once. Or
+/// back, which no clock of a daemon does: nothing that was due is for as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jump {

@@ -1,6 +1,6 @@
-//! Work for `bench/instructions`: a WRITE and a SEND of 64 bytes and a WRITE of 4096 from the program's element to its
-//! completion, and a packet of 4096 bytes of a long WRITE, in the engines of both ends. Frames are handed over within
-//! the machine.
+//! Work for `bench/instructions`, in the engines of both ends. It is a WRITE and a SEND of 64 bytes and a WRITE of
+//! 4096, from the program's element to its completion, and a packet of 4096 bytes of a long WRITE. Frames are handed
+//! over within the machine.
 //!
 //! `verbs_cost CONNECTIONS BYTES ROUNDS [WAY]`: CONNECTIONS * ROUNDS of each. WAY is how payload comes into frames:
 //! `header-only` or `staged`.

@@ -1,7 +1,7 @@
-//! WRITEs of 8 KiB through a working set of receive buffers (SmartNS section 5.4, figure 13): the engines of both ends,
-//! with all payload copied into a frame, as a card writes it into a receive buffer, and from there to its place. What
-//! frames are used again is the difference: *recent*, those that came back last, as pools of frames have it, or
-//! *round-robin*, those that came back first, as the receive queue of a card has it.
+//! WRITEs of 8 KiB through a working set of receive buffers (SmartNS section 5.4, figure 13). The engines of both ends
+//! run, with all payload copied into a frame, as a card writes it into a receive buffer, and from there to its place.
+//! The difference is which frames are used again. *Recent* uses those that came back last, as pools of frames do.
+//! *Round-robin* uses those that came back first, as the receive queue of a card does.
 //!
 //! `working_set ORDER MIB time MILLISECONDS` prints the rate, Gbit/s of payload.
 //! `working_set ORDER MIB count` is for callgrind: `path_receive` has one lap of all frames, and at least 32 MiB. It

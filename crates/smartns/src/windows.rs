@@ -2,7 +2,7 @@
 //! that the program takes back by itself.
 //!
 //! The upper 24 bits of a key are the window's number, which nobody can guess; the program chooses the lower eight. A
-//! binding belongs to its queue pair and its domain (type 2B), and counts for each access anew: an access that comes
+//! binding belongs to its queue pair and its domain (type 2B), and is checked for each access. An access that comes
 //! after the window was invalidated touches nothing, also in the middle of a message.
 use crate::placement::{Registered, Target};
 use memory::{Access, Domain, Fault, Rights};

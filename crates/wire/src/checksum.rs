@@ -77,8 +77,8 @@ pub(crate) fn update(field: u16, old: u16, new: u16) -> u16 {
 /// Sums big-endian 16-bit words; a last odd byte is padded with zero.
 #[inline]
 fn sum_be(bytes: &[u8]) -> u16 {
-    // One's-complement addition is the same in either byte order and in words of any even size (RFC 1071 section
-    // 2 (B) and (C)), so whole native words are added with end-around carry and only the result is swapped.
+    // One's-complement addition is the same in either byte order and in words of any even size (RFC 1071 section 2 (B)
+    // and (C)). So whole native words are added with end-around carry, and only the result is swapped.
     let (mut acc, mut carries) = (0u64, 0u64);
     let mut add = |word: u64| {
         let (sum, carry) = acc.overflowing_add(word);

@@ -153,9 +153,9 @@ fn is_sound(bytes: &[u8], header_len: usize) -> bool {
     sum.finish() == 0
 }
 
-/// Marks a packet as having met congestion (RFC 3168 section 5): ECT becomes CE and the header checksum
-/// follows (RFC 1624): one that was wrong stays wrong, so that nobody takes a damaged header for a sound one.
-/// Returns whether it is marked now; a sender that is not ECN-capable, or bytes that are no header, stay as they are.
+/// Marks a packet as having met congestion (RFC 3168 section 5): ECT becomes CE, and the header checksum follows (RFC
+/// 1624). A wrong one stays wrong, so no receiver takes a damaged header for a sound one. Returns whether it is marked
+/// now; a sender that is not ECN-capable, or bytes that are no header, stay as they are.
 pub fn mark_ce(packet: &mut [u8]) -> bool {
     if packet.len() < HEADER_LEN || packet[0] >> 4 != 4 || Ecn::from(packet[1]) == Ecn::NotEct {
         return false;

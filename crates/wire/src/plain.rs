@@ -18,8 +18,8 @@ pub type PlainV4<'a> = Plain<'a, LEN_V4>;
 /// The same over IPv6.
 pub type PlainV6<'a> = Plain<'a, LEN_V6>;
 
-/// A TCP segment in an Ethernet frame, with an IP header without options or extension headers, not a fragment, and with
-/// no TCP option or the timestamps as RFC 7323 appendix A lays them out. The TCP checksum was not checked. Its fields
+/// A TCP segment in an Ethernet frame, with an IP header without options or extension headers, not a fragment. It has
+/// no TCP option, or the timestamps as RFC 7323 appendix A lays them out. The TCP checksum was not checked. Its fields
 /// are read where they stand, by whoever needs them. Without the option, its headers have `N` bytes: their IP version
 /// follows from that.
 #[derive(Clone, Copy)]

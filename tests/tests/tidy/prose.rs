@@ -88,6 +88,43 @@ fn pages_fit_a_window() {
     hold("pages", "lines of text over 120 columns", &found);
 }
 
+/// Sections of a page with a table of figures that no report makes, and no word about it: a row with a figure outside
+/// of `opentoe bench report --tables`, where the section does not have "by hand".
+fn sections_with_unnamed_tables(page: &str) -> Vec<&str> {
+    let (mut found, mut heading, mut figures, mut named, mut generated) = (Vec::new(), "", 0, false, false);
+    for line in page.lines().chain(["# end"]) {
+        match line {
+            line if line.starts_with('#') => {
+                if figures >= 4 && !named {
+                    found.push(heading);
+                }
+                (heading, figures, named) = (line, 0, false);
+            }
+            line if line.starts_with("<!-- opentoe bench report") => generated = true,
+            line if line.starts_with("<!-- end of table") => generated = false,
+            line if line.starts_with('|') && !generated => {
+                let is_figure = |cell: &&str| cell.trim().starts_with(|c: char| c.is_ascii_digit());
+                figures += line.split('|').filter(is_figure).count();
+            }
+            _ => named |= line.contains("by hand"),
+        }
+    }
+    found
+}
+
+#[test]
+fn result_tables_are_generated_or_named() {
+    let page = "# a\n<!-- opentoe bench report --tables: x -->\n| 1 | 2 | 3 | 4 |\n<!-- end of table -->\n\
+                ## b\n| 1 | 2 | 3 | 4 |\n## c\n| 1 | 2 | 3 | 4 |\nConditions, by hand: 2026.\n";
+    assert_eq!(sections_with_unnamed_tables(page), ["## b"]);
+    let mut offences = Vec::new();
+    for name in ["docs/PERFORMANCE.md", "docs/EXPERIMENTS.md"] {
+        let page = fs::read_to_string(root().join(name)).expect("the page");
+        offences.extend(sections_with_unnamed_tables(&page).iter().map(|heading| format!("{name}: {heading}")));
+    }
+    none("sections with tables that no command makes, without \"by hand\" in their conditions", &offences);
+}
+
 /// What stands in backticks in a line.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)

@@ -94,8 +94,9 @@ fn measure(
     Ok([plain, with?])
 }
 
-/// Requests for each second of the data-path thread: of its processor time where it always has something to do, as it
-/// polls then and has all of its core but what others take from it; of its rounds with work where it has not.
+/// Requests for each second of the data-path thread. They are for a second of its processor time where it always has
+/// something to do: it polls then, and has all of its core but what others take. They are for a second of its rounds
+/// with work where it has not.
 fn capacity(run: &Run) -> f64 {
     run.figure("requests_per_s_of_thread")
 }

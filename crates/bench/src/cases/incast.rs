@@ -1,5 +1,5 @@
-//! Incast (FlexTOE table 4, thesis table 4.5, figure 5.18): clients on several hosts send 64 KiB requests to one server
-//! at once, through a switch port that is slower than all of them together and whose buffer is small.
+//! Incast (FlexTOE table 4, thesis table 4.5, figure 5.18). Clients on several hosts send 64 KiB requests to one server
+//! at once. The switch port to it is slower than all of them together, and its buffer is small.
 use super::rpc::{self, Load};
 use super::window;
 use crate::arguments::{Common, list, listed};

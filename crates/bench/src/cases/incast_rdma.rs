@@ -1,6 +1,6 @@
-//! Incast of RDMA (Zhu et al., SIGCOMM '15; SmartNS section 4 has their DCQCN): a program on each of many hosts WRITEs
-//! to one host, as fast as it goes, through a port that is slower than all of them together. One more host writes a
-//! few bytes now and then: what that takes is what a short message waits at the port.
+//! Incast of RDMA (Zhu et al., SIGCOMM '15; SmartNS section 4 has their DCQCN). A program on each of many hosts WRITEs
+//! to one host, as fast as it goes. The port there is slower than all of them together. One more host writes a few
+//! bytes now and then: what that takes is what a short message waits at the port.
 use super::offload::ready;
 use super::{rpc, window};
 use crate::arguments::{Common, list, listed, numbered};

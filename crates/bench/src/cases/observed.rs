@@ -114,8 +114,8 @@ pub(super) fn pause(tools: &Tools, seconds: f64) -> Result<(), String> {
 }
 
 /// What the daemon has counted: bytes that came to the server's host, and frames that came to the host that is
-/// measured; seconds of its data-path thread's clock, of that thread's processor time, and of its rounds with work; and
-/// these.
+/// measured. It also has seconds of its data-path thread's clock, of that thread's processor time, and of its rounds
+/// with work; and these.
 pub(super) struct Figures {
     pub bytes: f64,
     frames: f64,

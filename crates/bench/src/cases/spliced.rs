@@ -1,6 +1,6 @@
 //! Splicing as a row of thesis table 4.3: requests of 64 KiB through a proxy's host, which has a data-path thread to
-//! itself, with the proxy out of the path (`xdp/splice.c`) beside the same proxy that copies. Long requests, because
-//! the others' hosts and all programs share one core: with short ones the proxy's host would wait for them.
+//! itself. The proxy is out of the path (`xdp/splice.c`), or copies. Long requests, because the others' hosts and all
+//! programs share one core: with short ones the proxy's host would wait for them.
 use super::extension;
 use super::observed::{Arguments, Figures, Part, SPLICE, TIMEOUT, finish, load, moment, note_errors, observe, pause};
 use super::rpc::{self, Load};

@@ -1,6 +1,6 @@
 //! ZeroNIC beside Linux' TCP (paper, section 5): flows from one program's memory to another's by `toe_comm_*`, over
 //! each transport that decides on headers, beside flows of ordinary sockets and RoCEv2. Rate, and processor time for
-//! each byte (table 2); rate over the bytes of a frame (figure 9) and while frames are lost (figure 13); ordinary short
+//! each byte (table 2). Rate over the bytes of a frame (figure 9) and while frames are lost (figure 13). Ordinary short
 //! messages beside long flows of the same hosts (figure 12).
 use super::bulk::{self, Ends, Flows, Moved};
 use super::compare::{self, Column};

@@ -2,7 +2,7 @@
 //! (docs/ZERONIC.md, "Direct receives").
 //!
 //! A program's receive *posts* a buffer of the region's heap: from position `pos` of the stream on, `len` bytes belong
-//! there. The engine *takes* the post with the first bytes that it places afterwards: from that position on, everything
+//! there. The engine *takes* the post with the first bytes that it places afterwards. From that position on, everything
 //! up to the end of the stretch goes to the buffer, and nothing of it to the ring. While it writes, in a batch of
 //! frames, it *holds* the stretch. Between two batches the program takes the stretch back by itself, where nothing lies
 //! there without a completion. Otherwise it asks, and the engine gives the stretch back with its next batch.

@@ -1,6 +1,6 @@
 //! Packet filters as libpcap compiles them: classic BPF (McCanne and Jacobson, USENIX 1993). A program comes from
-//! outside, so it is checked whole before it runs: every opcode is known, every jump goes forward and stays inside,
-//! scratch memory is not left, nothing is divided by a constant 0, and the end is a return. So each run ends after at
+//! outside, so it is checked whole before it runs. Every opcode is known, and every jump goes forward and stays inside.
+//! Scratch memory is not left, nothing is divided by a constant 0, and the end is a return. So each run ends after at
 //! most as many steps as the program has, and a load beyond the frame refuses the frame.
 use shm::Span;
 

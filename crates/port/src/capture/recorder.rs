@@ -1,8 +1,8 @@
 //! Recorder: passes frames from where they leave a pipeline to captures.
 //!
-//! The recorder is the data-path's own; it copies what is wanted into a buffer of its own, and once a round appends
-//! that to the queue, where the other side is not just emptying it. Nobody waits for anybody: what finds no room is
-//! counted as lost.
+//! The recorder is the data-path's own, and copies frames into a buffer of its own. Once a round it appends that to the
+//! queue, where the other side is not just emptying it. Nobody waits for anybody: what finds no room is counted as
+//! lost.
 use super::pcapng::{self, About, Counts};
 use super::{Sight, Wanted};
 use crate::frame::complete;

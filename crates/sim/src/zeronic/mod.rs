@@ -1,7 +1,7 @@
-//! ZeroNIC in the simulation: hosts of their own beside the others on the same network, each with a program that posts
-//! sends and receives by the product's own queues, and a judge that sees both sides. Each byte that leaves is the one
-//! that was posted, each byte that is placed is in its place and none outside, each completion comes once, in order,
-//! and none before its data.
+//! ZeroNIC in the simulation: hosts of their own beside the others on the same network. Each has a program that posts
+//! sends and receives by the product's own queues. A judge has both sides. Each byte that leaves is the one that was
+//! posted, each byte that is placed is in its place and none outside, each completion comes once, in order, and none
+//! before its data.
 pub(crate) mod draw;
 mod host;
 pub(crate) mod judge;

@@ -1,7 +1,8 @@
 //! RoCEv2: InfiniBand's transport in UDP datagrams (IBTA Annex A17; headers: IBTA 1.3, chapter 9).
 //!
-//! A packet is an IP header, a UDP header, a base transport header ([`Bth`]), the extended headers that its opcode
-//! implies, payload, up to three bytes of padding, and a checksum over all that does not change on the way ([`icrc`]).
+//! A packet has an IP header, a UDP header, a base transport header ([`Bth`]), and the extended headers that its opcode
+//! implies. Payload, up to three bytes of padding, and a checksum follow, over all that does not change on the way
+//! ([`icrc`]).
 mod bth;
 pub mod cm;
 mod extended;
