@@ -190,11 +190,18 @@ control Transmission(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action do_edge_read() { meta.snd_edge = tx_edge_read.execute(hdr.seg.flow); }
 
     table tx_edge_of {
-        key = { hdr.seg.kind: ternary; }
+        key = { hdr.seg.kind: exact; }
         actions = { do_edge_ack; do_edge_read; NoAction; }
         const entries = {
             KIND_RX: do_edge_ack();
-            _: do_edge_read();
+            KIND_TX: do_edge_read();
+            KIND_SYNC: do_edge_read();
+            KIND_GRANT: do_edge_read();
+            KIND_ACK: do_edge_read();
+            KIND_MERGE: do_edge_read();
+#ifdef TIMELY
+            KIND_OLD: do_edge_read();
+#endif
         }
         const default_action = NoAction();
     }
