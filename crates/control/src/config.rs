@@ -1,9 +1,7 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
 use crate::memory_config::MemoryConfig;
-use crate::tcp_config::TcpConfig;
 use ::host::{AddressV6, Link, RouteConfig};
 use engine::Runner;
-use engine::stream::Receiving;
 use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -40,8 +38,6 @@ pub struct HostConfig {
     pub ecn: bool,
     /// Congestion control of connections that do not choose; by default `dctcp` with ECN, else `cubic`.
     pub congestion: Option<CongestionName>,
-    /// TCP's options, and how it receives.
-    pub tcp: TcpConfig,
     /// TCP's timers.
     pub timers: TimerConfig,
     /// Limits on half-open connections and on answers to unknown peers.
@@ -221,7 +217,6 @@ impl Default for HostConfig {
             memory: MemoryConfig::default(),
             ecn: false,
             congestion: None,
-            tcp: TcpConfig::default(),
             timers: TimerConfig::default(),
             limits: LimitConfig::default(),
             ephemeral_first: 32_768,
@@ -394,7 +389,6 @@ impl HostConfig {
             "timers: min_rto_ms must be between 1 and max_rto_ms",
         )?;
         check(self.timers.syn_rto_ms >= 1, "timers: syn_rto_ms must be at least 1")?;
-        check(self.tcp.intervals <= Receiving::INTERVALS, "tcp: intervals must be 32 at most")?;
         self.limits.check().map_err(|sentence| format!("host {}: {sentence}", self.name))?;
         check(
             self.ephemeral_first >= 1 && self.ephemeral_first <= self.ephemeral_last,

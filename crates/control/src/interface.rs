@@ -9,6 +9,7 @@ use crate::offers::Offers;
 use crate::outbox::Queues;
 use crate::plane::{ControlPlane, ShownTicket};
 use crate::splice::SpliceTable;
+use crate::tcp_config::TcpConfig;
 use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
 use crate::view::{BindingView, ContextView, LabelView};
@@ -93,6 +94,11 @@ impl Tcp {
     /// From now on, another stack has the same addresses: no application gets a port of that one's.
     pub fn share_ports(&mut self, ports: Arc<TcpPorts>) {
         self.plane.share_ports(ports);
+    }
+
+    /// Connections that begin from now on have these options, and receive so.
+    pub fn set_tcp(&mut self, tcp: TcpConfig) {
+        self.plane.set_tcp(tcp);
     }
 
     /// Connections that begin from now on offer and accept this, as far as the engine carries it.

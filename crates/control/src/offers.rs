@@ -33,7 +33,7 @@ impl Offers {
     pub fn of(config: &HostConfig) -> Offers {
         let (fast_open_client, fast_open_server) = (config.limits.fast_open_client, config.limits.fast_open_server);
         let ecn = if config.ecn { Ecn::On } else { Ecn::Off };
-        Offers { timestamps: config.tcp.timestamps, sack: config.tcp.sack, ecn, fast_open_client, fast_open_server }
+        Offers { timestamps: true, sack: true, ecn, fast_open_client, fast_open_server }
     }
 
     /// An offer, or the answer to one, without what connections may not agree on.

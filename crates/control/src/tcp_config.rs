@@ -27,6 +27,12 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
+    /// A sentence about a value that cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        let most = Receiving::INTERVALS;
+        if self.intervals > most { Err(format!("tcp: intervals must be {most} at most")) } else { Ok(()) }
+    }
+
     /// What the engine follows of it.
     pub fn receiving(&self) -> Receiving {
         Receiving { delayed_acks: self.delayed_acks, intervals: self.intervals }

@@ -67,9 +67,8 @@ fn a_host_leaves_options_out() {
     for (sack, timestamps) in [(false, true), (true, false), (false, false)] {
         for at in 0..2 {
             let tcp = control::TcpConfig { sack, timestamps, delayed_acks: false, intervals: 1 };
-            let mut configs = vec![config(0), config(1)];
-            configs[at].tcp = tcp;
-            let (mut net, logs) = with(configs);
+            let (mut net, logs) = two();
+            net.nodes[at].host.base_mut().set_tcp(tcp);
             let (mut client, mut server) = (net.attach(0), net.attach(1));
             server.serve(&mut net, 80);
             let tag = client.connect(ip_of(1), 80, 0);

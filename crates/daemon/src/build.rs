@@ -285,7 +285,9 @@ fn host(section: &HostSection, ports: &Ports, pool: &FramePool) -> Result<Host, 
         section_of.link(section.stack.link(port.mac(), port.capabilities()))
     };
     let links = ports.iter().zip(&section.ports).map(link).collect();
-    control::host(section.stack.clone(), links, engine, secret()?)
+    let mut host = control::host(section.stack.clone(), links, engine, secret()?)?;
+    host.base_mut().set_tcp(section.tcp);
+    Ok(host)
 }
 
 /// The port, and around it the capture where one is asked for.

@@ -13,7 +13,7 @@ pub use engines::{Backend, EngineKind, Mapping};
 pub use machine::{cores, machine};
 pub use read::{parse, read};
 
-use control::HostConfig;
+use control::{HostConfig, TcpConfig};
 use port::FabricConfig;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -128,6 +128,8 @@ pub struct HostSection {
     pub mapping: Mapping,
     /// Cores of those threads, in turn; none: the kernel chooses.
     pub cores: Vec<usize>,
+    /// TCP's options, and how it receives.
+    pub tcp: TcpConfig,
     /// Index of its thread in [`ServiceConfig::thread`].
     pub thread: usize,
     /// Users whose programs may attach, by name or number.

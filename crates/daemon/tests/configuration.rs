@@ -42,7 +42,7 @@ fn how_a_host_receives_is_for_flextoe() {
     let published = "tcp = { sack = false, delayed_acks = false, intervals = 1 }\n";
     let config = |engine: &str, keys: &str| parse(&format!("{HOST}engine = \"{engine}\"\n{keys}"), "test.toml");
     for engine in ["flextoe", "zeronic"] {
-        let tcp = config(engine, published).unwrap().hosts[0].stack.tcp;
+        let tcp = config(engine, published).unwrap().hosts[0].tcp;
         assert_eq!((tcp.sack, tcp.timestamps, tcp.delayed_acks, tcp.intervals), (false, true, false, 1));
     }
     let sentence = config("laminar", published).unwrap_err();

@@ -344,7 +344,9 @@ pub(crate) fn fresh_host(
 ) -> Result<Host, String> {
     let engine = plan.engine.make(&config, &plan.mapping, pool)?;
     let links = vec![config.link(mac, capabilities)];
-    control::host(config, links, engine, secret)
+    let mut host = control::host(config, links, engine, secret)?;
+    host.base_mut().set_tcp(plan.tcp);
+    Ok(host)
 }
 
 fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig, String> {
@@ -374,7 +376,6 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         },
         ecn: host.ecn,
         congestion: congestion(&host.congestion)?,
-        tcp: host.tcp,
         timers: timers(host),
         limits: LimitConfig {
             max_time_wait: host.max_time_wait,

@@ -12,7 +12,7 @@ use crate::outbox::Outbox;
 use crate::timers::Timer;
 use ::host::{Link, Slab};
 use context::Reply;
-use engine::stream::{self, FlowParams, FlowStats};
+use engine::stream::{self, FlowParams, FlowStats, Receiving};
 use engine::{Command, FlowId};
 use shm::{ByteRing, Pool, Pooled};
 use std::ops::{Deref, DerefMut};
@@ -34,6 +34,8 @@ pub(crate) struct Flows {
     options: Arc<FlowOptions>,
     /// The engine runs RACK-TLP.
     rack: bool,
+    /// How later flows receive.
+    receiving: Receiving,
 }
 
 impl Deref for Flows {
@@ -51,7 +53,14 @@ impl DerefMut for Flows {
 
 impl Flows {
     pub(crate) fn new(most: u32, options: FlowOptions) -> Flows {
-        Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options), rack: false }
+        Flows {
+            all: Slab::new(most),
+            stats: Pool::default(),
+            timed: 0,
+            options: Arc::new(options),
+            rack: false,
+            receiving: Receiving::default(),
+        }
     }
 
     /// Adds what at most `most` of them from number `from` on counted so far; returns where to go on.
@@ -64,6 +73,11 @@ impl Flows {
     /// The engine runs RACK-TLP ([`engine::stream::Features::rack`]), or does not.
     pub(crate) fn set_rack(&mut self, rack: bool) {
         self.rack = rack;
+    }
+
+    /// Later flows receive so.
+    pub(crate) fn set_receiving(&mut self, receiving: Receiving) {
+        self.receiving = receiving;
     }
 
     /// Number of timed flows.
@@ -114,7 +128,7 @@ impl Flows {
             answered: open.answered,
             snd_wnd: open.snd_wnd,
             agreed: flow.agreed,
-            receiving: out.config.tcp.receiving(),
+            receiving: self.receiving,
             ts_recent: open.ts_recent,
             super_segment: caps.super_segment,
             checksum_offload: caps.checksum,

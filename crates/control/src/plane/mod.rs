@@ -33,6 +33,7 @@ use crate::offers::Offers;
 use crate::outbox::{Outbox, Queues};
 use crate::splice::{SpliceTable, Splices};
 use crate::survivors::Survivors;
+use crate::tcp_config::TcpConfig;
 use crate::time_waits::TimeWaits;
 use crate::timers::{Timer, Timers};
 use crate::traced;
@@ -99,6 +100,13 @@ impl ControlPlane {
     /// Cookies of peers are forgotten.
     pub(crate) fn forget_peers(&mut self, config: &HostConfig) {
         self.handshakes.forget_peers(config);
+    }
+
+    /// Later connections have this of TCP.
+    pub(crate) fn set_tcp(&mut self, tcp: TcpConfig) {
+        let TcpConfig { sack, timestamps, .. } = tcp;
+        self.handshakes.set_offers(Offers { sack, timestamps, ..*self.handshakes.offers() });
+        self.flows.set_receiving(tcp.receiving());
     }
 
     /// Later connections offer and accept this.

@@ -31,15 +31,8 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     for host in &config.hosts {
         let with_context = |sentence| format!("host {}: {sentence}", host.stack.name);
         host.stack.validate()?;
-        if !host.engine.has_mapping() && host.mapping != engines::Mapping::default() {
-            let engine = host.engine.name();
-            return Err(with_context(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
-        }
-        if !host.cores.is_empty() && !host.mapping.threads {
-            return Err(with_context(
-                "cores are those of its modules' threads, and it has none: mapping = { threads = true }".into(),
-            ));
-        }
+        modules(host).map_err(with_context)?;
+        receives(host).map_err(with_context)?;
         if !host.engine.has_program() && host.stack.backend.kind != Backend::Native {
             let (backend, engine) = (host.stack.backend.kind.name(), host.engine.name());
             return Err(with_context(format!(
@@ -57,11 +50,6 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
             return Err(with_context(format!(
                 "max_flows is {wanted}, and the {engine} engine holds {most} connections at most"
             )));
-        }
-        if !host.engine.receives_as_chosen() && host.stack.tcp.receiving() != TcpConfig::default().receiving() {
-            return Err(with_context(
-                "tcp.delayed_acks and tcp.intervals are choices of the flextoe engine: leave them out".into(),
-            ));
         }
         if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
             return Err(with_context(
@@ -104,6 +92,26 @@ fn lines(host: &HostSection) -> Result<(), String> {
 }
 
 /// The ports of a host: their keys, their addresses, and the routes that name them.
+/// Where the engine's modules run.
+fn modules(host: &HostSection) -> Result<(), String> {
+    if !host.engine.has_mapping() && host.mapping != engines::Mapping::default() {
+        let engine = host.engine.name();
+        return Err(format!("mapping: engine {engine} has its modules on one thread: leave it out"));
+    }
+    if !host.cores.is_empty() && !host.mapping.threads {
+        return Err("cores are those of its modules' threads, and it has none: mapping = { threads = true }".into());
+    }
+    Ok(())
+}
+
+fn receives(host: &HostSection) -> Result<(), String> {
+    host.tcp.check()?;
+    if !host.engine.receives_as_chosen() && host.tcp.receiving() != TcpConfig::default().receiving() {
+        return Err("tcp.delayed_acks and tcp.intervals are choices of the flextoe engine: leave them out".into());
+    }
+    Ok(())
+}
+
 fn ports(host: &HostSection) -> Result<(), String> {
     if host.ports.is_empty() {
         return Err("it has no port: a [[host.port]] section is needed".into());

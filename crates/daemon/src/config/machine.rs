@@ -16,8 +16,8 @@ pub fn machine(config: &Config) -> Result<(), String> {
         .try_for_each(|host| of_host(host).map_err(|sentence| format!("host {}: {sentence}", host.stack.name)))
 }
 
-/// The cores of the data-path threads, and of modules' threads, are there. The start asks for this, too: a thread that cannot stay where it was
-/// put is slow, and nothing would show why.
+/// The cores of the data-path threads, and of modules' threads, are there. The start asks for this, too: a thread that
+/// cannot stay where it was put is slow, and nothing would show why.
 pub fn cores(config: &Config) -> Result<(), String> {
     let wanted = config.service.thread.iter().enumerate().filter_map(|(at, thread)| Some((at, thread.core?)));
     wanted

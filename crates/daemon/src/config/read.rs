@@ -115,11 +115,12 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
 }
 
 /// A host's keys beside those of [`HostConfig`].
-const HOST_KEYS: [&str; 14] = [
+const HOST_KEYS: [&str; 15] = [
     "port",
     "engine",
     "mapping",
     "cores",
+    "tcp",
     "thread",
     "users",
     "groups",
@@ -147,6 +148,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         engine,
         mapping: take(&mut table, "mapping")?.unwrap_or_default(),
         cores: take(&mut table, "cores")?.unwrap_or_default(),
+        tcp: take(&mut table, "tcp")?.unwrap_or_default(),
         thread: take(&mut table, "thread")?.unwrap_or(0),
         users: take(&mut table, "users")?.unwrap_or_default(),
         groups: take(&mut table, "groups")?.unwrap_or_default(),
