@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub enum Verb {
     /// One measurement.
     #[command(flatten)]
-    Measure(Case),
+    Measure(Box<Case>),
     /// All of it, held against the goals, in one report
     All(all::Arguments),
     /// Experiments of the papers, by the number of their figure or table

@@ -1,6 +1,8 @@
 //! Set-ups that are compared: a stack with its engine and port, or Linux with its options.
 use crate::arguments::{list, listed, stack};
-use crate::lab::{FabricLab, FabricPlan, Lab, Locally, LoopbackLab, Stack, TapEnd, TapLab, VethLab, VethPlan};
+use crate::lab::{
+    FabricLab, FabricPlan, Lab, Locally, LoopbackLab, PUBLISHED, Stack, TapEnd, TapLab, VethLab, VethPlan,
+};
 use crate::tools::Tools;
 use clap::Args;
 use daemon::config::EngineKind;
@@ -219,9 +221,6 @@ pub(crate) fn series_name(setup: &str) -> String {
         _ => setup.into(),
     }
 }
-
-/// FlexTOE as published: no SACK, so go-back-N; one interval; each segment acknowledged (sections 3.1.3 and 5.2).
-pub(crate) const PUBLISHED: &str = "flextoe-published";
 
 /// The engine of this name.
 pub(crate) fn engine(text: &str) -> Result<&'static str, String> {

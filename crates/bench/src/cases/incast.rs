@@ -17,21 +17,32 @@ use serde_json::{Value, json};
 const REQUEST: u64 = 64 << 10;
 const REPLY: u64 = 32;
 
-/// FlexTOE table 4: place, 99.99th percentile in ms and Jain's index, each with congestion control and without.
-const PUBLISHED: [(&str, [f64; 2], [f64; 2]); 5] = [
-    ("4/16", [5.98, 11.58], [0.98, 0.95]),
-    ("4/64", [10.75, 44.39], [0.96, 0.73]),
-    ("4/128", [13.74, 64.25], [0.99, 0.53]),
-    ("10/10", [2.50, 18.26], [0.95, 0.78]),
-    ("20/20", [7.35, 138.32], [0.95, 0.46]),
+/// A row of FlexTOE table 4, with congestion control and without.
+struct Published {
+    place: &'static str,
+    /// 99.99th percentile, ms.
+    tail: [f64; 2],
+    jain: [f64; 2],
+}
+
+const fn row(place: &'static str, tail: [f64; 2], jain: [f64; 2]) -> Published {
+    Published { place, tail, jain }
+}
+
+const PUBLISHED: [Published; 5] = [
+    row("4/16", [5.98, 11.58], [0.98, 0.95]),
+    row("4/64", [10.75, 44.39], [0.96, 0.73]),
+    row("4/128", [13.74, 64.25], [0.99, 0.53]),
+    row("10/10", [2.50, 18.26], [0.95, 0.78]),
+    row("20/20", [7.35, 138.32], [0.95, 0.46]),
 ];
 
 /// The paper's bars at these places, behind so many others.
-fn published(places: &[String], others: usize, figure: fn(&([f64; 2], [f64; 2])) -> [f64; 2]) -> Vec<Line> {
+fn published(places: &[String], others: usize, figure: fn(&Published) -> [f64; 2]) -> Vec<Line> {
     let line = |(at, name): (usize, &str)| {
-        let of = |place: &String| PUBLISHED.iter().find(|(known, ..)| known == place);
         let value = |(number, place): (usize, &String)| {
-            of(place).map(|(_, tail, jain)| (number as f64, figure(&(*tail, *jain))[at]))
+            let row = PUBLISHED.iter().find(|row| row.place == place)?;
+            Some((number as f64, figure(row)[at]))
         };
         let points = places.iter().enumerate().filter_map(value).collect();
         let name = format!("published: {name} (FlexTOE, NSDI table 4)");
@@ -223,10 +234,10 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     };
     let tail = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p9999);
     let (latency, fairness) = (
-        chart("Incast: 99.99th percentile of a 64 KiB request's latency", "latency", tail, |(tail, _)| {
-            tail.map(|ms| ms * 1e3)
+        chart("Incast: 99.99th percentile of a 64 KiB request's latency", "latency", tail, |row| {
+            row.tail.map(|ms| ms * 1e3)
         }),
-        chart("Incast: Jain's index over connections", "Jain's index", |run| run.figure("jain"), |(_, jain)| *jain),
+        chart("Incast: Jain's index over connections", "Jain's index", |run| run.figure("jain"), |row| row.jain),
     );
     vec![
         ("incast-latency", Chart { log_y: true, unit: Unit::Time, ..latency }),
@@ -259,9 +270,9 @@ mod tests {
     #[test]
     fn the_papers_rows_are_drawn_where_they_were_measured() {
         let places = ["7/7", "10/10"].map(String::from);
-        let lines = published(&places, 3, |(tail, _)| *tail);
+        let lines = published(&places, 3, |row| row.tail);
         assert_eq!(lines.iter().map(|line| line.points.clone()).collect::<Vec<_>>(), [[(1.0, 2.5)], [(1.0, 18.26)]]);
-        assert!(published(&places[..1], 3, |(_, jain)| *jain).is_empty(), "the legend names nothing else");
+        assert!(published(&places[..1], 3, |row| row.jain).is_empty(), "the legend names nothing else");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::{CLIENT_PORTS, Lab, Stack};
 use crate::process::Process;
-use crate::setup::PUBLISHED;
 use crate::tools::Tools;
 use ::daemon::config::Mapping;
 use ::daemon::protocol::Question;
@@ -12,6 +11,9 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use tcp::congestion::{CongestionName, NONE};
+
+/// FlexTOE as published: no SACK, so go-back-N; one interval; each segment acknowledged (sections 3.1.3 and 5.2).
+pub(crate) const PUBLISHED: &str = "flextoe-published";
 
 /// Plan of the network and the hosts.
 #[derive(Debug, Clone)]
@@ -308,7 +310,7 @@ mod tests {
     fn one_engine_is_flextoe_as_published() {
         let plan = FabricPlan { client_engine: Some(PUBLISHED), ..FabricPlan::default() };
         let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
-        let tcp = config.hosts.iter().map(|host| host.stack.tcp).collect::<Vec<_>>();
+        let tcp = config.hosts.iter().map(|host| host.tcp).collect::<Vec<_>>();
         assert!(tcp[0].sack && tcp[0].delayed_acks && !tcp[1].sack && !tcp[1].delayed_acks);
         assert_eq!((tcp[0].intervals, tcp[1].intervals, tcp[1].timestamps), (32, 1, true));
         assert!(config.hosts.iter().all(|host| host.engine.name() == "flextoe"));

@@ -7,7 +7,7 @@ mod tap;
 mod uplinks;
 mod veth;
 
-pub(crate) use fabric::{FabricLab, FabricPlan, ZERONIC, congestion, congestion_help};
+pub(crate) use fabric::{FabricLab, FabricPlan, PUBLISHED, ZERONIC, congestion, congestion_help};
 pub(crate) use loopback::{Locally, LoopbackLab};
 pub(crate) use tap::{TapEnd, TapLab};
 pub(crate) use uplinks::UplinkLab;

@@ -145,7 +145,8 @@ mod tests {
             for number in (*first..=*last).map(|number| format!("{chapter}{number}")) {
                 assert!(rows.contains(&number), "no row of {heading} has {kind} {number}");
                 let name = known_as(&format!("{paper}-{kind}-{number}"));
-                let answered = paper.is_empty() || elsewhere(&name).is_some() != chosen(&[name.clone()]).is_ok();
+                let answered =
+                    paper.is_empty() || elsewhere(&name).is_some() != chosen(std::slice::from_ref(&name)).is_ok();
                 assert!(answered, "{name}: it must be measured, or its name be answered, and not both");
             }
         }
