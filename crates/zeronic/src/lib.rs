@@ -11,6 +11,7 @@
 //! - [`SocketEngine`] is a NIC's half for unmodified socket programs: a stream engine that sees headers only.
 #![forbid(unsafe_code)]
 
+mod copy_path;
 mod copying;
 mod counters;
 mod datagram_path;
