@@ -186,7 +186,11 @@ fn play(bytes: &[u8]) -> World {
         }
         step(&mut world, &mut input);
         world.round();
-        assert!(world.reported <= world.stack.counters().placed_bytes, "reported before it came");
+        // Without a line, payload is the transport's word, which here is the input's.
+        if world.stack.counters().without_line == 0 {
+            assert!(world.reported <= world.stack.counters().placed_bytes, "reported before it came");
+            assert_eq!(world.line.made_up, 0, "what leaves was posted");
+        }
     }
     world
 }
@@ -195,7 +199,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     match input.byte() % 16 {
         0 => {
             let carries = if input.byte() & 1 == 0 { Carries::Stream } else { Carries::Messages };
-            // A full table refuses.
+            // A full table refuses messages, and has streams copied.
             world.connections.extend(world.stack.connect(THERE, DOMAIN, carries));
         }
         1 => world.post_receive(input),
