@@ -75,6 +75,7 @@ pub(crate) fn config(node: usize) -> HostConfig {
         small_bytes: 0,
         log_bytes: 0,
         heap_bytes: 0,
+        placed_connections: 0,
         cached_buffers: 8,
     };
     HostConfig {
