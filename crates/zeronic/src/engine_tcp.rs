@@ -75,7 +75,7 @@ pub struct EngineTcp {
 
 impl EngineTcp {
     /// A host with this configuration and engine, whose frames bear `mac` and are at most `mtu` bytes. Its modules have
-    /// to run on the caller's thread.
+    /// to run on the caller's thread. Buffers must not grow: the control stack follows no stream into another one.
     ///
     /// # Errors
     /// A sentence: the configuration cannot be, or the system has no memory for it.
@@ -87,8 +87,6 @@ impl EngineTcp {
         pool: FramePool,
         secret: [u8; 16],
     ) -> Result<EngineTcp, String> {
-        // The control stack follows no stream into another buffer.
-        let config = HostConfig { memory: config.memory.fixed(), ..config };
         let caps = Capabilities { mtu, super_segment: SUPER_SEGMENT, checksum: true };
         let links = vec![config.link(mac, caps)];
         let mut host = control::host(config, links, engine, secret)?;
@@ -384,7 +382,7 @@ impl Transport for EngineTcp {
     fn write(&mut self, socket: Socket, bytes: &[u8]) -> Result<usize, String> {
         let rings = self.rings(socket)?;
         let Some((conn, (_, tx))) = self.conn(socket).filter(|conn| !conn.ending).zip(rings) else { return Ok(0) };
-        let room = conn.tx_bytes - conn.tx_head.wrapping_sub(conn.tx_tail);
+        let room = tx.size().saturating_sub(conn.tx_head.wrapping_sub(conn.tx_tail));
         let count = bytes.len().min(room as usize);
         if count > 0 {
             tx.write(conn.tx_head, &bytes[..count]);

@@ -203,6 +203,8 @@ fn config(plan: &SidePlan, number: usize) -> Result<HostConfig, String> {
             slots: 16,
             rx_bytes: plan.buffer_bytes,
             tx_bytes: plan.buffer_bytes,
+            long_path_bytes: 0,
+            most_bytes: 0,
             context_bytes: 0,
             small_bytes: 0,
             ..MemoryConfig::default()
