@@ -28,7 +28,6 @@ mod lookup;
 mod mapping;
 mod message;
 mod modules;
-pub mod native;
 mod observer;
 #[cfg(test)]
 mod partition;
@@ -53,6 +52,7 @@ use engine::{
 use local::Local;
 use message::{Aside, Buffers, Control, FlowCommand, Job, Relocation, Skips};
 use modules::Chain;
+pub use modules::native;
 use service::Service;
 use shm::ByteRing;
 use std::collections::VecDeque;

@@ -43,7 +43,7 @@ impl ErrorQueue {
         self.finish(self.waiting.len());
     }
 
-    /// The first sends are done. A notice that follows the last one in the queue extends that.
+    /// The first sends are done. A notification that follows the last one in the queue extends that.
     fn finish(&mut self, count: usize) -> bool {
         for (number, _) in self.waiting.drain(..count) {
             match self.done.back_mut() {

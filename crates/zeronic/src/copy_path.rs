@@ -24,7 +24,7 @@ impl<M: Memory> Unit<M> {
             self.counters.without_line += 1;
             Some(flow)
         })?;
-        self.add_way(flow, tuple, kind);
+        self.add_header_state(flow, tuple, kind);
         Some(flow)
     }
 }
@@ -56,7 +56,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub(crate) fn poll_copied(&mut self, flow: FlowId) -> Result<(), String> {
         let budget = self.round_bytes();
         let left = self.copy_in(flow, budget)?;
-        let is_connected = self.unit.way(flow).is_some_and(|way| way.outgoing.is_some());
+        let is_connected = self.unit.header_state(flow).is_some_and(|way| way.outgoing.is_some());
         let left = if is_connected { self.copy_out(flow, left)? } else { left };
         if left == 0 {
             // Others have their turn.

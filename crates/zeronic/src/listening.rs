@@ -66,7 +66,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let left = self.listeners.iter().filter(|(_, listener)| listener.is_none()).map(|(port, _)| *port);
         for port in left.collect::<Vec<_>>() {
             let unit = &mut self.unit;
-            let mut has = |flow: &FlowId| unit.way(*flow).is_some_and(|way| way.tuple.local_port == port);
+            let mut has = |flow: &FlowId| unit.header_state(*flow).is_some_and(|way| way.tuple.local_port == port);
             if !self.talks.keys().any(&mut has) {
                 shared.leave(port);
             }
@@ -91,7 +91,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 continue;
             }
             if self.begun.len() >= MOST_BEGUN {
-                self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_way(oldest));
+                self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_header_state(oldest));
             }
             match self.unit.add_flow(tuple, domain, kind) {
                 Some(flow) => self.begun.push_back(flow),
@@ -114,7 +114,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 continue;
             };
             self.begun.retain(|begun| *begun != flow);
-            if let Some(way) = self.unit.way(flow) {
+            if let Some(way) = self.unit.header_state(flow) {
                 way.settled = true;
             }
             self.talks.insert(flow, Talk::new(socket));

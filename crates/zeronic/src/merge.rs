@@ -56,7 +56,7 @@ impl<M: Memory> Unit<M> {
     fn pass(&mut self, segment: &Segment) -> bool {
         let Some(flow) = segment.outgoing().and_then(|tuple| self.copying.find(&tuple)) else { return false };
         self.touch(flow);
-        if let Some(way) = self.way(flow).filter(|_| segment.has(Flags::SYN)) {
+        if let Some(way) = self.header_state(flow).filter(|_| segment.has(Flags::SYN)) {
             way.outgoing = Some(segment.seq + 1);
         }
         true
@@ -104,7 +104,7 @@ impl<M: Memory> Unit<M> {
         self.counters.headers_out += 1;
         self.learn(flow, &frame, &mut segment);
         let posted = self.posted(flow);
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             if let Some(scale) = segment.has(Flags::SYN).then(|| way.window.offer(&segment)).flatten() {
                 segment.set_window_scale(&mut frame, scale);
             }
@@ -143,7 +143,7 @@ impl<M: Memory> Unit<M> {
         self.counters.frames_out += (leave.out.len() - before) as u64;
         let is_whole = payload == segment.payload_len;
         let control = [Flags::SYN, Flags::FIN].map(|flag| u32::from(is_whole && segment.has(flag))).iter().sum::<u32>();
-        if let Some(way) = self.way(flow).filter(|_| payload > 0 || control > 0) {
+        if let Some(way) = self.header_state(flow).filter(|_| payload > 0 || control > 0) {
             way.window.left(segment.seq + payload as u32 + control);
         }
     }
@@ -154,7 +154,7 @@ impl<M: Memory> Unit<M> {
         if segment.has(Flags::SYN) {
             self.nic.begin_sending(flow, segment.seq + 1);
         }
-        let Some(way) = self.way(flow) else { return };
+        let Some(way) = self.header_state(flow) else { return };
         if segment.has(Flags::SYN) {
             way.outgoing.get_or_insert(segment.seq + 1);
         }
@@ -206,7 +206,7 @@ impl<M: Memory> Unit<M> {
             Posted { nic, memory, counters, drops: &mut self.drops, flow, seq: segment.seq, refers, reads };
         cut_headers(frame, most, pool, out, &mut posted);
         let after = self.counters;
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             way.moved.fetched += after.fetched_bytes - before.fetched_bytes;
             way.moved.copied_out += after.copied_out_bytes - before.copied_out_bytes;
         }

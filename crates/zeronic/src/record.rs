@@ -51,7 +51,7 @@ impl<M: Memory> Unit<M> {
     fn is_again(&mut self, frame: &Frame) -> bool {
         let FrameKind::Segment(segment) = kind(frame, frame.len()) else { return false };
         let Some(flow) = segment.outgoing().and_then(|tuple| self.find(&tuple)) else { return false };
-        let Some(way) = self.way(flow) else { return false };
+        let Some(way) = self.header_state(flow) else { return false };
         is_again(&mut way.recorded, &segment)
     }
 }

@@ -78,7 +78,7 @@ impl<M: Memory> Unit<M> {
             return round.pool.put(frame);
         }
         self.touch(flow);
-        if self.way(flow).is_some_and(|way| way.held.is_full()) {
+        if self.header_state(flow).is_some_and(|way| way.held.is_full()) {
             self.drop_for_device();
             return round.pool.put(frame);
         }
@@ -116,7 +116,7 @@ impl<M: Memory> Unit<M> {
                 self.counters.headers_in += 1;
                 let step = if step > 0 { step } else { len };
                 let header = Open { frame, segment, flow, step };
-                let waits = on_its_way.is_some() || self.way(flow).is_some_and(|way| way.held.is_incoming());
+                let waits = on_its_way.is_some() || self.header_state(flow).is_some_and(|way| way.held.is_incoming());
                 if waits {
                     let held = on_its_way.unwrap_or_else(In::header_only);
                     self.hold(flow, In { header: Some(header), ..held });
@@ -163,7 +163,7 @@ impl<M: Memory> Unit<M> {
     /// A SYN has the stream's first number. Data in it is left to be sent again (no TCP Fast Open).
     fn begin(&mut self, flow: FlowId, segment: &Segment, offers_messages: bool) -> Left {
         let begin = segment.seq + 1;
-        let Some(way) = self.way(flow) else { return Left::Nothing };
+        let Some(way) = self.header_state(flow) else { return Left::Nothing };
         // An answer to a SYN that was not sent, or a late SYN: the transport deals with them, and nothing moves.
         let answers = !segment.has(Flags::ACK) || way.outgoing == Some(segment.ack);
         if way.settled || !answers {
@@ -176,7 +176,7 @@ impl<M: Memory> Unit<M> {
         }
         self.nic.begin_receiving(flow, begin);
         let cursor = self.nic.positions(flow).map(|positions| positions.cursor);
-        if let Some(way) = self.way(flow).filter(|_| cursor == Some(begin)) {
+        if let Some(way) = self.header_state(flow).filter(|_| cursor == Some(begin)) {
             way.incoming = Some(begin);
             way.window.peer_offers(segment);
         }
@@ -231,7 +231,8 @@ impl<M: Memory> Unit<M> {
             (false, 0) => {
                 // A sender whose window is closed asks with data; it gives up on who never answers (RFC 9293 3.8.6.1).
                 let posted_end = self.posted(flow).end;
-                if let Some((last, window)) = self.way(flow).and_then(|way| way.window.answer(now, posted_end)) {
+                if let Some((last, window)) = self.header_state(flow).and_then(|way| way.window.answer(now, posted_end))
+                {
                     self.acknowledge(flow, last, window, pool);
                 }
                 Left::Nothing
@@ -245,7 +246,7 @@ impl<M: Memory> Unit<M> {
         let Came { segment, mark, frame } = came;
         let shortage = self.shortage;
         let missing = (segment.payload_len - placed) as u64;
-        let Some(way) = self.way(flow) else { return false };
+        let Some(way) = self.header_state(flow) else { return false };
         let kept = match shortage {
             Shortage::Drop => {
                 self.drops.count(DropReason::NoPlace);
@@ -282,7 +283,7 @@ impl<M: Memory> Unit<M> {
 
     /// Memory was posted: what waited for it is tried again.
     pub(crate) fn retry(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool, up: &mut Vec<Box<Frame>>) {
-        let Some(way) = self.way(flow).filter(|way| !way.kept.is_empty()) else { return };
+        let Some(way) = self.header_state(flow).filter(|way| !way.kept.is_empty()) else { return };
         let (mut frames, mut parts) = (Vec::new(), Vec::new());
         for kept in way.take_deferred() {
             match kept {
@@ -302,7 +303,7 @@ impl<M: Memory> Unit<M> {
     /// Counts bytes that were written, or are being written. Returns how many of the payload are done with.
     fn count_placed(&mut self, flow: FlowId, skip: u32, len: u32) -> usize {
         self.counters.placed_bytes += u64::from(len);
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             way.moved.placed += u64::from(len);
         }
         (skip + len) as usize
@@ -330,7 +331,7 @@ impl<M: Memory> Unit<M> {
             // The transport has it already: it stays until there is room.
             Arrival::Nowhere | Arrival::Holes | Arrival::NoFlow => 0,
         };
-        if let Some(way) = self.way(flow).filter(|_| placed < bytes.len()) {
+        if let Some(way) = self.header_state(flow).filter(|_| placed < bytes.len()) {
             let rest = if placed == 0 { bytes } else { bytes[placed..].to_vec() };
             // What was taken out had room.
             let _ = way.keep(Deferred::Bytes(seq + placed as u32, mark, rest));
@@ -341,7 +342,7 @@ impl<M: Memory> Unit<M> {
     fn too_long(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>) {
         self.drops.count(DropReason::MessageLength);
         let is_next = self.nic.positions(flow).is_some_and(|positions| positions.cursor == seq);
-        if let (Some(way), Some(mark), true) = (self.way(flow), mark, is_next) {
+        if let (Some(way), Some(mark), true) = (self.header_state(flow), mark, is_next) {
             way.broken = Some(format!("a message of {} bytes came for a shorter receive: post longer ones", mark.len));
             self.touch(flow);
         }

@@ -259,7 +259,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.unit.nic.post_send(connection, segment)?;
         let domain = self.unit.nic.domain(connection);
         let from_device = domain.is_some_and(|domain| self.unit.memory.is_device(domain, segment.key));
-        if let Some(way) = self.unit.way(connection).filter(|_| from_device) {
+        if let Some(way) = self.unit.header_state(connection).filter(|_| from_device) {
             way.from_device = true;
         }
         talk.sends.push_back(Post { id, bytes: segment.len, done: 0 });
@@ -287,7 +287,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             }
             self.transport.close(talk.socket);
         }
-        self.unit.remove_way(connection);
+        self.unit.remove_header_state(connection);
         self.leave_ports();
     }
 
@@ -301,7 +301,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let unit = &mut self.unit;
         let view = |(flow, talk): (&FlowId, &Talk)| {
             let has_line = !unit.copying.has(*flow);
-            let way = unit.way(*flow)?;
+            let way = unit.header_state(*flow)?;
             Some(ConnectionView {
                 connection: *flow,
                 tuple: way.tuple,
@@ -424,7 +424,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         // What is touched meanwhile is polled in the next round.
         let mut touched = std::mem::take(&mut self.unit.touched);
         for flow in touched.drain(..) {
-            if let Some(way) = self.unit.way(flow) {
+            if let Some(way) = self.unit.header_state(flow) {
                 way.touched = false;
             }
             if let Err(why) = self.poll_after(flow) {
@@ -441,7 +441,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if self.unit.copying.has(flow) {
             return self.poll_copied(flow);
         }
-        let Some(way) = self.unit.way(flow) else { return Ok(()) };
+        let Some(way) = self.unit.header_state(flow) else { return Ok(()) };
         if let Some(why) = way.broken.take() {
             return Err(why);
         }
@@ -465,7 +465,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 Kind::Messages => {
                     while let Some(bytes) = self.unit.nic.take_message(flow).map(u64::from) {
                         let Some(post) = talk.receives.pop_front() else { break };
-                        self.unit.way(flow).into_iter().for_each(|way| way.lengths.came(bytes as u32));
+                        self.unit.header_state(flow).into_iter().for_each(|way| way.lengths.came(bytes as u32));
                         self.events.push_back(Event::Received { connection: flow, id: post.id, bytes });
                     }
                 }

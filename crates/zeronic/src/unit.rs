@@ -141,7 +141,7 @@ pub(crate) struct Unit<M: Memory> {
     pub(crate) drops: DropCounts,
     pub(crate) recorder: Recorder,
     /// By line of the flow table, and by number of connections without one.
-    pub(crate) ways: Vec<Option<Box<HeaderState>>>,
+    pub(crate) header_states: Vec<Option<Box<HeaderState>>>,
     /// Lines that were touched.
     pub(crate) touched: Vec<FlowId>,
     dummy: Arc<ByteRing>,
@@ -159,7 +159,7 @@ impl<M: Memory> Unit<M> {
     pub(crate) fn new(limits: Limits, memory: M, shortage: Shortage) -> io::Result<Unit<M>> {
         let region = Arc::new(Region::create("zeronic dummy payload", DUMMY)?);
         let dummy = Arc::new(ByteRing::map(&region, 0, DUMMY)?);
-        let (ways, touched, own, squeezed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (header_states, touched, own, squeezed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Unit {
             nic: Nic::new(limits),
             memory,
@@ -170,7 +170,7 @@ impl<M: Memory> Unit<M> {
             counters: Counters::default(),
             drops: DropCounts::default(),
             recorder: Recorder::default(),
-            ways,
+            header_states,
             touched,
             dummy,
             own,
@@ -180,7 +180,7 @@ impl<M: Memory> Unit<M> {
         })
     }
 
-    pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple, kind: Kind) {
+    pub(crate) fn add_header_state(&mut self, flow: FlowId, tuple: Ipv4Tuple, kind: Kind) {
         let way = HeaderState {
             flow,
             tuple,
@@ -201,24 +201,24 @@ impl<M: Memory> Unit<M> {
             from_device: false,
             recorded: None,
         };
-        if self.ways.len() <= flow.line() {
-            self.ways.resize_with(flow.line() + 1, || None);
+        if self.header_states.len() <= flow.line() {
+            self.header_states.resize_with(flow.line() + 1, || None);
         }
-        self.ways[flow.line()] = Some(Box::new(way));
+        self.header_states[flow.line()] = Some(Box::new(way));
     }
 
-    pub(crate) fn remove_way(&mut self, flow: FlowId) {
+    pub(crate) fn remove_header_state(&mut self, flow: FlowId) {
         if self.nic.remove(flow) || self.copying.remove(flow) {
-            self.ways[flow.line()] = None;
+            self.header_states[flow.line()] = None;
         }
     }
 
-    pub(crate) fn way(&mut self, flow: FlowId) -> Option<&mut HeaderState> {
-        self.ways.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
+    pub(crate) fn header_state(&mut self, flow: FlowId) -> Option<&mut HeaderState> {
+        self.header_states.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
     }
 
     pub(crate) fn kind(&mut self, flow: FlowId) -> Option<Kind> {
-        self.way(flow).map(|way| way.kind)
+        self.header_state(flow).map(|way| way.kind)
     }
 
     /// Segments of the connection carry the mark of their message.
@@ -234,7 +234,7 @@ impl<M: Memory> Unit<M> {
 
     /// The control stack has to poll the connection.
     pub(crate) fn touch(&mut self, flow: FlowId) {
-        if let Some(way) = self.way(flow).filter(|way| !way.touched) {
+        if let Some(way) = self.header_state(flow).filter(|way| !way.touched) {
             way.touched = true;
             self.touched.push(flow);
         }
@@ -245,7 +245,7 @@ impl<M: Memory> Unit<M> {
     pub(crate) fn posted(&self, flow: FlowId) -> Posted {
         let Some(positions) = self.nic.positions(flow) else { return Posted { bytes: 0, end: Seq(0) } };
         let mut end = positions.posted_end;
-        let way = self.ways.get(flow.line()).and_then(Option::as_deref);
+        let way = self.header_states.get(flow.line()).and_then(Option::as_deref);
         if let Some(way) = way.filter(|way| way.kind == Kind::Operations && way.deferred_bytes >= DEFERRED as usize) {
             // What is kept has no place yet, and what follows would have none.
             end = way.acked.unwrap_or(positions.cursor);
@@ -272,7 +272,7 @@ impl<M: Memory> Unit<M> {
     /// Memory was posted: notifies the peer, where that is worth a frame.
     pub(crate) fn advertise_more(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool) {
         let posted_end = self.posted(flow).end;
-        let Some(way) = self.way(flow) else { return };
+        let Some(way) = self.header_state(flow) else { return };
         let (update, squeezed) = (way.window.update(now, posted_end), way.window.is_squeezed());
         if let Some((last, window)) = update {
             self.acknowledge(flow, last, window, pool);
@@ -288,7 +288,7 @@ impl<M: Memory> Unit<M> {
         left.sort_unstable_by_key(|flow| flow.line());
         left.dedup();
         left.retain(|flow| {
-            let Some(way) = self.way(*flow) else { return false };
+            let Some(way) = self.header_state(*flow) else { return false };
             let (squeeze, still) = (way.window.squeeze(now), way.window.is_squeezed());
             if let Some((last, window)) = squeeze {
                 self.acknowledge(*flow, last, window, pool);
@@ -300,7 +300,7 @@ impl<M: Memory> Unit<M> {
 
     /// Sends an ACK of the unit's own with this window.
     pub(crate) fn acknowledge(&mut self, flow: FlowId, last: Last, window: u16, pool: &mut FramePool) {
-        let Some(way) = self.way(flow) else { return };
+        let Some(way) = self.header_state(flow) else { return };
         let (Some([from, to]), tuple) = (way.link, way.tuple) else { return };
         let ports = (tuple.local_port, tuple.remote_port);
         let addresses = (tuple.local_ip.into(), tuple.remote_ip.into());

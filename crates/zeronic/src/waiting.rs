@@ -12,7 +12,7 @@ use wire::Nanos;
 impl<M: Memory> Unit<M> {
     /// Holds a received header until its copies, and all before it, are done.
     pub(crate) fn hold(&mut self, flow: FlowId, held: In) {
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             way.held.incoming.push_back(held);
             self.is_holding(flow);
         }
@@ -55,7 +55,7 @@ impl<M: Memory> Unit<M> {
     }
 
     fn release_incoming(&mut self, flow: FlowId, round: &mut Round) {
-        while let Some(way) = self.way(flow) {
+        while let Some(way) = self.header_state(flow) {
             let Some(result) = way.held.incoming.front().and_then(In::result) else { break };
             let Some(held) = way.held.incoming.pop_front() else { break };
             match (result, held.range, held.header) {
@@ -78,7 +78,7 @@ impl<M: Memory> Unit<M> {
     pub(crate) fn device_failed(&mut self, flow: FlowId) {
         self.counters.faults += 1;
         self.drops.count(DropReason::PlaceFault);
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             way.broken = Some("the device of its memory is gone, or did not do what it was to do".into());
             self.touch(flow);
         }
@@ -93,7 +93,7 @@ impl<M: Memory> Unit<M> {
         pool: &mut FramePool,
     ) -> Option<Box<Frame>> {
         let (seq, len) = (segment.seq, segment.payload_len as u32);
-        let Some(way) = self.way(flow) else { return Some(frame) };
+        let Some(way) = self.header_state(flow) else { return Some(frame) };
         let (waiting, from_device) = (way.held.outgoing.len(), way.from_device);
         if waiting == 0 && (!from_device || len == 0) {
             return Some(frame);
@@ -108,7 +108,7 @@ impl<M: Memory> Unit<M> {
         if waiting == 0 && out.known == len && out.reads.is_empty() {
             return Some(out.frame);
         }
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             way.held.outgoing.push_back(out);
         }
         self.is_holding(flow);
@@ -134,14 +134,14 @@ impl<M: Memory> Unit<M> {
     pub(crate) fn release_outgoing(&mut self, now: Nanos, wire: Capabilities, leave: &mut Leave) {
         for flow in std::mem::take(&mut self.holding) {
             self.release_of(now, flow, wire, leave);
-            if self.way(flow).is_some_and(|way| !way.held.is_empty()) {
+            if self.header_state(flow).is_some_and(|way| !way.held.is_empty()) {
                 self.holding.push(flow);
             }
         }
     }
 
     fn release_of(&mut self, now: Nanos, flow: FlowId, wire: Capabilities, leave: &mut Leave) {
-        let Some(way) = self.way(flow) else { return };
+        let Some(way) = self.header_state(flow) else { return };
         let mut waiting = std::mem::take(&mut way.held.outgoing);
         // In their order: none takes the room that one before it waits for.
         let _ = waiting.iter_mut().all(|out| self.start_reads(flow, out));
@@ -155,7 +155,7 @@ impl<M: Memory> Unit<M> {
                 }
             }
         }
-        if let Some(way) = self.way(flow) {
+        if let Some(way) = self.header_state(flow) {
             way.held.outgoing = waiting;
         }
     }

@@ -119,7 +119,7 @@ impl Window {
         self.last = Some(Last { seq, ack, timestamps: segment.options.timestamps });
         let open = open(segment.ack, offered, posted.end);
         self.squeezed = (open > 0 && open >> wire == 0).then(|| self.squeezed.unwrap_or(now));
-        self.tell(segment.ack, open, offered, wire)
+        self.report(segment.ack, open, offered, wire)
     }
 
     /// The transport's right edge, whose field has whole units: less than one below what it offered before is that.
@@ -139,7 +139,7 @@ impl Window {
     /// The field for `open` bytes from `ack` on, and not for less than was advertised to the peer before, as long as
     /// the transport offers it: what the peer may send by then is taken (RFC 9293 section 3.8.6: a receiver does not
     /// shrink its window).
-    fn tell(&mut self, ack: Seq, open: u32, offered: Seq, wire: u8) -> u16 {
+    fn report(&mut self, ack: Seq, open: u32, offered: Seq, wire: u8) -> u16 {
         let kept =
             self.advertised.map_or(ack, |advertised| if offered.before(advertised) { offered } else { advertised });
         let before = if ack.before(kept) { kept - ack } else { 0 };
@@ -162,7 +162,7 @@ impl Window {
             return None;
         }
         self.squeezed = None;
-        Some((last, self.tell(last.ack, open, offered, wire)))
+        Some((last, self.report(last.ack, open, offered, wire)))
     }
 
     /// Rounding down leaves a small receive without its last bytes. So after a while, one unit is named.
@@ -170,7 +170,7 @@ impl Window {
         let last = self.last?;
         self.squeezed.take_if(|since| now >= since.saturating_add(SQUEEZED_NS))?;
         let wire = self.scales().1;
-        Some((last, self.tell(last.ack, 1 << wire, self.offered?, wire)))
+        Some((last, self.report(last.ack, 1 << wire, self.offered?, wire)))
     }
 
     /// [`Window::squeeze`] has something to do, now or later.
@@ -189,7 +189,7 @@ impl Window {
         self.answered = now.max(1);
         let may_send = self.advertised.is_some_and(|edge| last.ack.before(edge));
         let open = if may_send { 0 } else { open(last.ack, offered, posted_end) };
-        Some((last, self.tell(last.ack, open, offered, self.scales().1)))
+        Some((last, self.report(last.ack, open, offered, self.scales().1)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Operators' modules (FlexTOE section 3.3; thesis section 4.3.3). They run batch by batch, as the engine's own do, one
 //! module after the other.
 mod checksums;
+pub mod native;
 
 use crate::message::{Job, Skips, Work};
 use crate::{preprocess, record};

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::context::{self, Context};
-use super::lower::{Helpers, Lower, Refusal};
+use super::function::{Helpers, Lower, Refusal};
 use super::statements::Shape;
 use crate::ir::{Gress, Program};
 use cranelift_codegen::Context as CodegenContext;

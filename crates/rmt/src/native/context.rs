@@ -2,7 +2,7 @@
 //! code calls. The only unsafe code of the crate is here and in `code`.
 #![allow(unsafe_code)]
 
-use super::record;
+use super::entry_layout;
 use super::tables::{Memory, View};
 use crate::interp::hash;
 use crate::ir::{Gress, Program, Ty};
@@ -208,7 +208,7 @@ pub(super) extern "C" fn probe_two(view: *const View, first: u64, second: u64) -
 /// The view is that of a hashed table whose keys have this many words, and is up to date.
 #[inline(always)]
 unsafe fn probe<const N: usize>(view: &View, key: [u64; N]) -> *const u64 {
-    let mut at = record::hash(&key);
+    let mut at = entry_layout::hash(&key);
     loop {
         // SAFETY: there are `limit` + 1 slots, a power of two, of which one at least is empty; each names an entry.
         let number = unsafe { *view.slots.add(at & view.limit as usize) };

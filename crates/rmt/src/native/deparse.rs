@@ -1,6 +1,6 @@
 //! Deparsers: headers and copies to bytes, checksums, and intrinsic metadata for the architecture.
 use super::context::{self as at, In, MOST_MIRRORS, MOST_SIDE_BYTES};
-use super::lower::{Lower, Refusal};
+use super::function::{Lower, Refusal};
 use super::values::Scope;
 use crate::ir::{Deparse, Expr, FieldId};
 use cranelift_codegen::ir::condcodes::IntCC;

@@ -2,7 +2,7 @@
 //! egress goes on in the same function. The fields of its headers are those of ingress, and no bytes are written or
 //! read between the halves. What ingress does otherwise ends as in a function of its own; the caller does the rest.
 use super::context::{self as at, In};
-use super::lower::{Joint, Lower, Refusal};
+use super::function::{Joint, Lower, Refusal};
 use super::ways::Ways;
 use crate::ir::{Deparse, Expr, ExprKind, FieldId, Gress, ParseOp, Program};
 use cranelift_codegen::ir::condcodes::IntCC;

@@ -233,7 +233,7 @@ struct Possible {
 impl Possible {
     fn actions(&self, table: &Table) -> Vec<usize> {
         if self.open && !table.const_default || table.entries.is_empty() {
-            return super::record::actions_of(table);
+            return super::entry_layout::actions_of(table);
         }
         let default = self.open.then_some(table.default.action);
         self.entries.iter().map(|entry| table.entries[*entry].call.action).chain(default).collect()
@@ -306,7 +306,7 @@ pub(super) fn may_write(program: &Program, block: &[Stmt], out: &mut Fields) {
             StmtKind::SetValid(h, _) => out[program.headers[*h].valid.0 as usize] = true,
             StmtKind::If(_, yes, no) => [yes, no].into_iter().for_each(|b| may_write(program, b, out)),
             StmtKind::Apply(apply) => {
-                let actions = super::record::actions_of(&program.tables[apply.table]);
+                let actions = super::entry_layout::actions_of(&program.tables[apply.table]);
                 actions.iter().for_each(|a| may_write(program, &program.actions[*a].body, out));
                 let follow = [&apply.hit, &apply.miss, &apply.default].into_iter();
                 follow.chain(apply.arms.iter().map(|(_, b)| b)).for_each(|b| may_write(program, b, out));
@@ -323,7 +323,7 @@ pub(super) fn indices<'p>(program: &'p Program, block: &'p [Stmt], out: &mut Vec
             StmtKind::Exec(action, index, _) => out.push((program.register_actions[*action].register, index)),
             StmtKind::If(_, yes, no) => [yes, no].into_iter().for_each(|b| indices(program, b, out)),
             StmtKind::Apply(apply) => {
-                let actions = super::record::actions_of(&program.tables[apply.table]);
+                let actions = super::entry_layout::actions_of(&program.tables[apply.table]);
                 actions.iter().for_each(|a| indices(program, &program.actions[*a].body, out));
                 let follow = [&apply.hit, &apply.miss, &apply.default].into_iter();
                 follow.chain(apply.arms.iter().map(|(_, b)| b)).for_each(|b| indices(program, b, out));
@@ -403,7 +403,7 @@ fn decisions<'p>(program: &'p Program, block: &'p [Stmt], out: &mut Fields, copi
             StmtKind::Apply(apply) => {
                 let table = &program.tables[apply.table];
                 table.keys.iter().for_each(|key| read(out, &key.expr));
-                let actions = super::record::actions_of(table);
+                let actions = super::entry_layout::actions_of(table);
                 actions.iter().for_each(|a| decisions(program, &program.actions[*a].body, out, copies));
                 let follow = [&apply.hit, &apply.miss, &apply.default].into_iter();
                 follow.chain(apply.arms.iter().map(|(_, b)| b)).for_each(|b| decisions(program, b, out, copies));

@@ -1,10 +1,10 @@
 //! Tables. Constant entries become comparisons, by a tree where keys are exact. Only those branches are made that the
 //! way to the table leaves open. Entries that the control plane adds are looked up in memory.
 use super::context as at;
+use super::entry_layout::{Form, HASH_FACTOR, HASH_SEED, RECORD_DATA, actions_of, packed_words, packing, record_words};
 use super::facts::Bits;
+use super::function::{Lower, Refusal, call, container};
 use super::live::Ahead;
-use super::lower::{Lower, Refusal, call, container};
-use super::record::{Form, HASH_FACTOR, HASH_SEED, RECORD_DATA, actions_of, packed_words, packing, record_words};
 use super::values::{Operand, Scope};
 use super::ways::{Next, Way, follow};
 use crate::ir::{ActionCall, Apply, Entry, ExprKind, Match, MatchKind, Stmt, Table, mask};
@@ -230,7 +230,7 @@ impl<'p> Lower<'_, 'p> {
         record
     }
 
-    /// As [`super::record::hash`].
+    /// As [`super::entry_layout::hash`].
     fn hash_words(&mut self, words: &[Value]) -> Value {
         let mut mixed = self.b.ins().iconst(I64, HASH_SEED as i64);
         let factor = self.b.ins().iconst(I64, HASH_FACTOR as i64);

@@ -8,22 +8,22 @@
 mod code;
 mod context;
 mod deparse;
+mod entry_layout;
 mod facts;
+mod function;
 mod joined;
 mod live;
-mod lower;
 mod matching;
 mod packet;
-mod parting;
 mod pass;
-mod record;
+mod path_joins;
 mod statements;
 mod tables;
 mod values;
 mod ways;
 
 pub use crate::control::{ControlError, EntryKey};
-pub use lower::Refusal;
+pub use function::Refusal;
 pub use pass::{Batch, Input, Mirrored, Output, Through};
 
 use crate::control::{self, Addition};

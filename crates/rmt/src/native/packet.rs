@@ -2,7 +2,7 @@
 //! offset that is known when the code is made.
 use super::context::In;
 use super::facts::Facts;
-use super::lower::{Lower, Refusal, call, container};
+use super::function::{Lower, Refusal, call, container};
 use super::values::Scope;
 use crate::ir::{Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target, mask};
 use cranelift_codegen::ir::condcodes::IntCC;

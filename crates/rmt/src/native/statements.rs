@@ -2,7 +2,7 @@
 //! controls and actions.
 use super::context as at;
 use super::facts::Bits;
-use super::lower::{Helpers, Lower, Refusal, call, container};
+use super::function::{Helpers, Lower, Refusal, call, container};
 use super::values::{Operand, Scope};
 use super::ways::{Next, Way, follow};
 use crate::ir::{Destination, Dst, Expr, Gress, Program, Stmt, StmtKind};

@@ -1,6 +1,6 @@
 //! Tables that the control plane fills, in memory: where generated code looks entries up. An entry's record is its
 //! action's place in [`actions_of`], whether it is a hit, and the action's data, a word each (two above 64 bits).
-use super::record::{Form, actions_of, hash, key_words, packed_words, packing, record_words};
+use super::entry_layout::{Form, actions_of, hash, key_words, packed_words, packing, record_words};
 use crate::ir::{ActionCall, Match, Program, Table, mask};
 use crate::scan::Scan;
 

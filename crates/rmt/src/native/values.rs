@@ -1,6 +1,6 @@
 //! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least that
 //! holds it. It agrees with [`crate::ops`] to the bit.
-use super::lower::{Lower, Refusal, call, container};
+use super::function::{Lower, Refusal, call, container};
 use crate::ir::{BinOp, Destination, Dst, Expr, ExprKind, Match, Ty, UnOp, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64, I128};

@@ -179,7 +179,7 @@ pub(super) fn selector(program: &Program, block: &[Stmt], written: &Fields) -> O
 /// Statements after a table of which this action ran, in order.
 pub(super) fn follow<'p>(program: &'p Program, apply: &'p Apply, action: usize, hit: bool) -> Vec<&'p [Stmt]> {
     let outcome: &[Stmt] = if hit { &apply.hit } else { &apply.miss };
-    let place = super::record::actions_of(&program.tables[apply.table]).iter().position(|a| *a == action);
+    let place = super::entry_layout::actions_of(&program.tables[apply.table]).iter().position(|a| *a == action);
     let arm = apply.arms.iter().find(|(labels, _)| place.is_some_and(|place| labels.contains(&place)));
     vec![outcome, arm.map_or(&apply.default[..], |(_, body)| body)]
 }

@@ -194,7 +194,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let Verbs { links, device, asked, connecting, .. } = verbs;
         connecting.retain(|flow| {
             let Some(link) = links.get_mut(flow).filter(|link| link.closing.is_none()) else { return false };
-            link.is_open = self.unit.way(*flow).is_some_and(|way| way.incoming.is_some());
+            link.is_open = self.unit.header_state(*flow).is_some_and(|way| way.incoming.is_some());
             if let Some(qp) = link.qp.filter(|_| link.is_open) {
                 asked.remove(&qp);
                 device.link(qp);

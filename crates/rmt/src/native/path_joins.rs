@@ -1,7 +1,7 @@
 //! Splits and joins of control-flow paths: code that paths share, and the facts that hold there.
 use super::facts::{Bits, Facts};
+use super::function::{Lower, Refusal};
 use super::live::{Ahead, Fields, may_write};
-use super::lower::{Lower, Refusal};
 use super::ways::{COPIES, LAST, Next, Way, follow, selector};
 use crate::ir::{FieldId, Program, Stmt};
 use cranelift_codegen::ir::{Block, InstBuilder};
