@@ -93,9 +93,7 @@ fn a_program_sees_both_devices_and_takes_the_one_that_it_names() {
 fn channel(verbs: &Verbs, joins: Option<(&OwnedFd, u8)>) -> (Answered, Option<OwnedFd>) {
     match joins {
         None => verbs.ask(&Control::Connections(Connections::OpenChannel), &[]),
-        Some((read, event_byte)) => {
-            verbs.ask(&Control::Connections(Connections::JoinChannel { event_byte }), &[read.as_fd()])
-        }
+        Some((read, token)) => verbs.ask(&Control::Connections(Connections::JoinChannel { token }), &[read.as_fd()]),
     }
 }
 
@@ -131,9 +129,9 @@ fn two_devices_report_their_events_by_one_pipe() {
         let qp = client.qp(QpKind::Rc, client.domain(), None).number;
         let parameters = Parameters { data: b"hello".to_vec(), qp, ..Parameters::default() };
         client.done(&Control::Connections(Connections::Connect { id, parameters }));
-        let mut event_byte = [0];
-        assert_eq!(rustix::io::read(&pipe, &mut event_byte), Ok(1));
-        assert_eq!(usize::from(event_byte[0]), place + 1, "{device}");
+        let mut token = [0];
+        assert_eq!(rustix::io::read(&pipe, &mut token), Ok(1));
+        assert_eq!(usize::from(token[0]), place + 1, "{device}");
         let (verbs, number) = [(&toe, first), (&zeronic, second)][place];
         let (Answered::Connections(Managed::Event(Some(event))), _) =
             verbs.ask(&Control::Connections(Connections::Event(number)), &[])

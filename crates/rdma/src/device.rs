@@ -366,9 +366,9 @@ impl Device {
     ///
     /// # Errors
     /// ENODEV: the program is not attached any more. ENOMEM: it has as many as it may.
-    pub fn open_events(&mut self, id: ProgramId, pipe: Arc<dyn EventPipe>, event_byte: u8) -> Result<Number, Failure> {
+    pub fn open_events(&mut self, id: ProgramId, pipe: Arc<dyn EventPipe>, token: u8) -> Result<Number, Failure> {
         user(&mut self.users, id)?;
-        self.connections.open_channel(id, pipe, event_byte)
+        self.connections.open_channel(id, pipe, token)
     }
 
     /// Carries out a request of connection management.

@@ -63,7 +63,7 @@ pub enum Request {
     /// [`crate::control::Answer::Number`].
     JoinChannel {
         /// The byte that stands for an event of this device; those of [`Request::OpenChannel`] are 1.
-        event_byte: u8,
+        token: u8,
     },
     /// Ends a channel, whose identifiers are gone.
     CloseChannel(Number),

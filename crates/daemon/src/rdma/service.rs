@@ -224,9 +224,7 @@ impl Service {
                 self.destroy(Object::new(Kind::Handle, number), move |device, id| device.destroy_handle(id, number))?
             }
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
-            Request::Connections(connections::Request::JoinChannel { event_byte }) => {
-                self.join_events(&files, event_byte)?
-            }
+            Request::Connections(connections::Request::JoinChannel { token }) => self.join_events(&files, token)?,
             Request::Connections(request) => self.connect(request)?,
             Request::Report(report) => self.at.ask(move |device, id| device.report(id, report))??,
             Request::CreateFlow(rule) => self.create_flow(rule)?,
@@ -317,10 +315,10 @@ impl Service {
     }
 
     /// Another device's channel at a pipe of the program's, of which it shows the read end.
-    fn join_events(&mut self, files: &[OwnedFd], event_byte: u8) -> Result<Answer, Failure> {
+    fn join_events(&mut self, files: &[OwnedFd], token: u8) -> Result<Answer, Failure> {
         let end = files.first().and_then(|read| self.pipes.find(read));
         let end = end.ok_or_else(|| Failure::invalid("this descriptor is of no event channel that the daemon has"))?;
-        Ok(Answer::Number(self.at.ask(move |device, id| device.open_events(id, end, event_byte))??))
+        Ok(Answer::Number(self.at.ask(move |device, id| device.open_events(id, end, token))??))
     }
 
     /// A UDP port, whose datagrams the device keeps.

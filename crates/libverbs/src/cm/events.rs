@@ -91,11 +91,11 @@ unsafe fn wait(channel: *mut RdmaEventChannel) -> Result<Option<*mut RdmaCmEvent
     let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
     let fd = own.as_ref().map_or(fd, AsRawFd::as_raw_fd);
     loop {
-        let [event_byte] = match read_message::<1>(fd) {
+        let [token] = match read_message::<1>(fd) {
             Err(libc::EIO) if service()?.attachment.is_alive() => return Ok(None),
             read => read?,
         };
-        let Some((service, number)) = asking.device(event_byte) else { continue };
+        let Some((service, number)) = asking.device(token) else { continue };
         let answer = match service.answer(Request::Event(number)) {
             Err(libc::EINVAL) => return Ok(None),
             answer => answer?,

@@ -33,9 +33,9 @@ pub(crate) struct Channel {
 pub(crate) struct Asking(Numbers);
 
 impl Asking {
-    /// The device that a event_byte names, and the channel's number there; `None` where no such device has the channel.
-    pub(crate) fn device(&self, event_byte: u8) -> Option<(&'static Service, Number)> {
-        let place = usize::from(event_byte).checked_sub(1)?;
+    /// The device that a token names, and the channel's number there; `None` where no such device has the channel.
+    pub(crate) fn device(&self, token: u8) -> Option<(&'static Service, Number)> {
+        let place = usize::from(token).checked_sub(1)?;
         let number = (*self.0.lock().unwrap_or_else(PoisonError::into_inner).get(place)?)?;
         Some((service_at(place).ok()?, number))
     }
@@ -58,8 +58,8 @@ impl Channel {
         if let Some(Some(number)) = numbers.get(place) {
             return Ok(*number);
         }
-        let event_byte = u8::try_from(place + 1).map_err(|_| libc::ENOMEM)?;
-        let number = service.number_for(Request::JoinChannel { event_byte }, self.fd.as_fd())?;
+        let token = u8::try_from(place + 1).map_err(|_| libc::ENOMEM)?;
+        let number = service.number_for(Request::JoinChannel { token }, self.fd.as_fd())?;
         if numbers.len() <= place {
             numbers.resize(place + 1, None);
         }

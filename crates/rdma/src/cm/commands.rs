@@ -34,7 +34,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Manager {
-    /// Adds an event channel; `event_byte` is the byte that stands for an event.
+    /// Adds an event channel; `token` is the byte that stands for an event.
     ///
     /// # Errors
     /// ENOMEM: there are as many as may be.
@@ -42,9 +42,9 @@ impl Manager {
         &mut self,
         program: ProgramId,
         pipe: Arc<dyn EventPipe>,
-        event_byte: u8,
+        token: u8,
     ) -> Result<Number, Failure> {
-        self.programs.entry(program).or_default().open(pipe, event_byte)
+        self.programs.entry(program).or_default().open(pipe, token)
     }
 
     /// Carries a request out.

@@ -80,7 +80,7 @@ pub(crate) struct Id {
 struct Channel {
     pipe: Arc<dyn EventPipe>,
     /// In the pipe: an event. The program may have channels of other devices at the same pipe.
-    event_byte: u8,
+    token: u8,
     queue: VecDeque<Event>,
 }
 
@@ -94,12 +94,12 @@ pub(crate) struct Program {
 
 impl Program {
     /// Adds a channel.
-    pub(crate) fn open(&mut self, pipe: Arc<dyn EventPipe>, event_byte: u8) -> Result<Number, Failure> {
+    pub(crate) fn open(&mut self, pipe: Arc<dyn EventPipe>, token: u8) -> Result<Number, Failure> {
         if self.channels.len() >= MOST_CHANNELS {
             return Err(Failure::limit(format!("the program has {MOST_CHANNELS} event channels already")));
         }
         let number = self.draw(|program, number| program.channels.contains_key(&number));
-        self.channels.insert(number, Channel { pipe, event_byte, queue: VecDeque::new() });
+        self.channels.insert(number, Channel { pipe, token, queue: VecDeque::new() });
         Ok(number)
     }
 
@@ -158,7 +158,7 @@ impl Program {
         let channel = self.ids.get(&id).and_then(|id| self.channels.get_mut(&id.channel));
         if let Some(channel) = channel {
             channel.queue.push_back(Event { id, what });
-            channel.pipe.put(&[channel.event_byte]);
+            channel.pipe.put(&[channel.token]);
         }
     }
 
@@ -196,7 +196,7 @@ impl Program {
             self.ids.entry(child).and_modify(|id| id.channel = to);
         }
         if let Some(channel) = self.channels.get_mut(&to) {
-            moved.iter().for_each(|_| channel.pipe.put(&[channel.event_byte]));
+            moved.iter().for_each(|_| channel.pipe.put(&[channel.token]));
             channel.queue.extend(moved);
         }
         Ok(())

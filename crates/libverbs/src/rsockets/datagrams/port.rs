@@ -42,9 +42,9 @@ impl Port {
 
     /// The next datagram, where there is one.
     pub(super) fn receive(&self) -> Result<Option<Datagram>> {
-        let mut event_byte = 0u8;
+        let mut token = 0u8;
         // SAFETY: reads into a local byte.
-        match unsafe { libc::read(self.fd(), (&raw mut event_byte).cast(), 1) } {
+        match unsafe { libc::read(self.fd(), (&raw mut token).cast(), 1) } {
             1 => {}
             // The daemon has gone.
             0 => return Err(libc::EIO),
