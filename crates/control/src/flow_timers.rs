@@ -2,8 +2,9 @@
 //! (section 3.8.4), giving up (section 3.8.3). Congestion control runs with them (FlexTOE appendix D). A pure function
 //! of the engine's counters: [`FlowTimers::poll`] gives what to do and when to poll again.
 use crate::flow_options::FlowOptions;
+use context::FlowInfo;
 use engine::Nanos;
-use engine::stream::FlowFigures;
+use engine::stream::{FlowFigures, Growth, time_of_ticks};
 use tcp::congestion::{Controller, Decision, Sample};
 use tcp::{RttEstimator, SentMarks};
 use wire::Seq;
@@ -30,7 +31,8 @@ struct Snapshot {
     undone: u8,
     fast_retransmits: u32,
     last_rx_ns: u64,
-    timed_ns: u64,
+    timed_ticks: u32,
+    grown: u32,
 }
 
 impl Snapshot {
@@ -44,7 +46,8 @@ impl Snapshot {
             undone: figures.undone,
             fast_retransmits: figures.fast_retransmits,
             last_rx_ns: figures.last_rx_ns,
-            timed_ns: figures.timed_ns,
+            timed_ticks: figures.timed_ticks,
+            grown: figures.grown,
         }
     }
 }
@@ -56,7 +59,7 @@ pub(crate) struct FlowTimers {
     pub rtt: RttEstimator,
     /// The engine reports nothing new to time: this flow is polled.
     pub tracked: bool,
-    /// As last sent to the engine.
+    /// As last sent to the engine, but for what the window has grown since, up to the last poll.
     pub enforced: Decision,
     last: Snapshot,
     /// Retransmission or zero-window probe.
@@ -91,6 +94,7 @@ pub(crate) struct FlowTimers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TimerActions {
     pub window: Option<u32>,
+    pub growth: Option<Growth>,
     pub rate: Option<u64>,
     pub retransmit: bool,
     /// Data sent from there on may be in flight.
@@ -336,11 +340,12 @@ impl FlowTimers {
         }
         let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
         let moved = figures.snd_una != self.last.snd_una;
-        let timed = figures.timed_ns != self.last.timed_ns;
+        let timed = figures.timed_ticks != self.last.timed_ticks;
+        let timed_at = time_of_ticks(figures.timed_ticks, now);
         match (moved && received, left > 0, timed) {
             (true, true, _) => figures.last_rx_ns.min(now),
-            (true, false, true) => figures.timed_ns.max(figures.last_rx_ns).min(now),
-            (false, false, true) => figures.timed_ns.min(now),
+            (true, false, true) => timed_at.max(figures.last_rx_ns).min(now),
+            (false, false, true) => timed_at,
             _ => now,
         }
     }
@@ -467,6 +472,7 @@ impl FlowTimers {
             ecn_acked,
             rtt,
             srtt: self.rtt.srtt(),
+            grown: self.grown(figures),
             losses: figures.fast_retransmits.wrapping_sub(self.last.fast_retransmits),
             // Where congestion is echoed, the window is not given back (RFC 4015 section 3.2, step 6).
             undone: figures.undone != self.last.undone && ecn_acked == 0,
@@ -475,13 +481,37 @@ impl FlowTimers {
             unsent: figures.unsent,
             mss,
         };
-        let mut decision = self.policy.update(&sample);
+        let before = self.policy.growth();
+        let (mut decision, growth) = (self.policy.update(&sample), self.policy.growth());
         if options.pacing_rate > 0 && (decision.rate == 0 || decision.rate > options.pacing_rate) {
             decision.rate = options.pacing_rate;
         }
-        actions.window = (decision.cwnd != self.enforced.cwnd).then_some(decision.cwnd);
+        actions.window = (decision.cwnd != self.cwnd(figures)).then_some(decision.cwnd);
+        actions.growth = (growth != before).then_some(growth);
         actions.rate = (decision.rate != self.enforced.rate).then_some(decision.rate);
         self.enforced = decision;
+    }
+
+    /// What loss recovery is about as of these figures ([`FlowInfo::ca_state`]).
+    pub(crate) fn ca_state(&self, figures: &FlowFigures) -> u8 {
+        let una = Seq(figures.snd_una);
+        let recovers = self.recovers.is_some_and(|end| una.before(Seq(end))) || self.has_fast_retransmit(figures);
+        match (recovers, self.sent_again.is_some(), figures.sacked > 0) {
+            (true, true, _) => FlowInfo::CA_LOSS,
+            (true, false, _) => FlowInfo::CA_RECOVERY,
+            (false, _, true) => FlowInfo::CA_DISORDER,
+            (false, _, false) => FlowInfo::CA_OPEN,
+        }
+    }
+
+    /// Bytes by which acknowledgements have made the window grow since the last poll.
+    fn grown(&self, figures: &FlowFigures) -> u32 {
+        figures.grown.wrapping_sub(self.last.grown)
+    }
+
+    /// The congestion window as of these figures, bytes.
+    pub(crate) fn cwnd(&self, figures: &FlowFigures) -> u32 {
+        self.enforced.cwnd.saturating_add(self.grown(figures))
     }
 
     /// Nothing to send: after some quiet polls, timing stops.

@@ -192,7 +192,7 @@ impl Tables<'_> {
             pid: context.map(|context| context.application.pid),
             congestion: Some(flow.timers.policy.kind().name),
             mss: flow.agreed.mss,
-            cwnd: flow.timers.enforced.cwnd,
+            cwnd: flow.timers.cwnd(&figures),
             ssthresh: Some(flow.timers.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
             rate: flow.timers.enforced.rate,
             rtt_us: flow.timers.rtt.srtt().unwrap_or(0) / 1000,

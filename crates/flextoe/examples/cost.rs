@@ -229,8 +229,11 @@ fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>, stats: &P
         ts_recent: 0,
         super_segment: 0,
         checksum_offload: true,
+        rtt: 0,
         dctcp_echo: false,
         cwnd: 1 << 20,
+        // As a connection has that is not limited by its window.
+        growth: engine::stream::Growth::slow_start(1 << 30),
         rate: 0,
         stats: stats.clone(),
     }

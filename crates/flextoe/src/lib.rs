@@ -272,6 +272,9 @@ impl FlexToe {
             stream::Command::Thaw(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Thaw)),
             stream::Command::Orphan(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Orphan)),
             stream::Command::Window(flow, cwnd) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Window(cwnd))),
+            stream::Command::Growth(flow, growth) => {
+                self.flow_command(flow, Job::FlowCommand(FlowCommand::Growth(growth)));
+            }
             stream::Command::Offer(flow, bytes) => {
                 self.flow_command(flow, Job::FlowCommand(FlowCommand::Offer(bytes)));
             }

@@ -1,6 +1,6 @@
 //! Messages between modules: one [`Work`] goes down the pipeline, and each module adds its part.
 use crate::observer::Observer;
-use engine::stream::{FlowEnd, FlowParams};
+use engine::stream::{FlowEnd, FlowParams, Growth};
 use engine::{DropReason, DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
 use shm::ByteRing;
 use std::sync::Arc;
@@ -200,6 +200,7 @@ pub(crate) enum Aside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowCommand {
     Window(u32),
+    Growth(Growth),
     /// Offer up to so many bytes.
     Offer(u32),
     Mss(u16),
@@ -384,7 +385,7 @@ pub(crate) struct Report {
 
 /// A set of events without further content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Events(u8);
+pub(crate) struct Events(u16);
 
 impl Events {
     pub(crate) const ACTIVE: Events = Events(1);
@@ -398,6 +399,8 @@ impl Events {
     pub(crate) const LOCAL_FIN: Events = Events(64);
     /// The peer has announced an urgent byte. For the application.
     pub(crate) const URGENT: Events = Events(128);
+    /// A loss was found, or one turned out to be none.
+    pub(crate) const CONGESTION: Events = Events(256);
 
     pub(crate) fn add(&mut self, other: Events) {
         self.0 |= other.0;

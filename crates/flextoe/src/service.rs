@@ -95,6 +95,7 @@ fn report(work: &mut Work, burst: &mut Burst<'_, Stream>) {
     let too = work.events.has(Events::ENDED_BEFORE);
     let each = [
         (Events::ACTIVE, Event::Transport(stream::Event::Active(flow))),
+        (Events::CONGESTION, Event::Transport(stream::Event::Congestion(flow))),
         (Events::LOCAL_FIN, Event::Transport(stream::Event::LocalFin(flow))),
         // Before FIN_ACKED, after which a closed connection leaves the engine without a reset (RFC 9293 section 3.6.1).
         (Events::ORPHAN_DATA, Event::Transport(stream::Event::OrphanData(flow))),

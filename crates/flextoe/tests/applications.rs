@@ -151,8 +151,10 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> F
         ts_recent: 0,
         super_segment: 0,
         checksum_offload: true,
+        rtt: 0,
         dctcp_echo: false,
         cwnd: 10_000,
+        growth: engine::stream::Growth::NONE,
         rate: 0,
         stats: stats.clone(),
     }

@@ -118,8 +118,10 @@ impl Host {
             ts_recent: 0,
             super_segment: 0,
             checksum_offload: true,
+            rtt: 0,
             dctcp_echo: false,
             cwnd: 8000,
+            growth: engine::stream::Growth::NONE,
             rate: if flow % 5 == 0 { 50_000_000 } else { 0 },
             stats: stats.clone(),
         };

@@ -182,8 +182,11 @@ fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>) -> FlowPa
         ts_recent: 0,
         super_segment: 65536,
         checksum_offload: true,
+        rtt: 0,
         dctcp_echo: true,
         cwnd: 65536,
+        // As a connection has that is not limited by its window.
+        growth: engine::stream::Growth::slow_start(1 << 30),
         rate: 0,
         stats: Pooled::new(FlowStats::default()),
     }

@@ -6,7 +6,7 @@ use crate::descriptor::{BAD_ACK, CHALLENGE, DMA_GRANT, DUP_ACK, Dma, FAST_RETRAN
 use crate::places::Member;
 use crate::program::Program;
 use context::{Bump, Completion, Slot};
-use engine::stream::{self, FlowParams, FlowStats, Stream};
+use engine::stream::{self, FlowParams, FlowStats, Stream, ticks};
 use engine::{Event, FlowId, Nanos};
 use shm::{ByteRing, Pooled};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::{self, SmallSegment, Waiting};
-use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Recovery, RttTimer};
+use tcp::{Acknowledged, ChallengeLimit, Ends, FlightLimit, Owner, Recovery, RttTimer, WindowUse};
 use wire::Seq;
 use wire::tcp::Flags;
 
@@ -33,6 +33,7 @@ pub(crate) struct Flow {
     pub credits: u32,
     /// What may be in flight as far as congestion control goes.
     flight: FlightLimit,
+    window_use: WindowUse,
     /// Sequence numbers of stream position 0.
     pub tx_base: Seq,
     pub rx_base: Seq,
@@ -154,7 +155,8 @@ impl Flow {
             edge: p.snd_nxt + p.snd_wnd,
             max_wnd: p.snd_wnd,
             credits: 0,
-            flight: FlightLimit::new(p.cwnd),
+            flight: FlightLimit::new(p.cwnd, p.growth),
+            window_use: WindowUse::new(p.snd_nxt, p.growth),
             rate: p.rate,
             mss: 0,
             tx_most: 0,
@@ -173,7 +175,7 @@ impl Flow {
             losing: false,
             overriding: false,
             cwr: false,
-            rtt: RttTimer::new(),
+            rtt: RttTimer::after_handshake(p.rtt),
             ecn_seen: 0,
             challenges: ChallengeLimit::new(),
             asked: false,
@@ -322,6 +324,11 @@ impl Flow {
     fn acknowledge(&mut self, una: Seq, now: Nanos, change: &mut Change) {
         let fin_acked = !self.ends.may_write() && !self.ends.all_acknowledged() && una == self.end();
         let bytes = (una - self.una) - fin_acked as u32;
+        let ack = Acknowledged { una: self.una, max: self.max, bytes, mss: self.mss };
+        let grown = self.flight.acknowledge(&mut self.window_use, &ack);
+        if grown > 0 {
+            self.stats.grown.fetch_add(grown, Relaxed);
+        }
         self.una = una;
         if self.nxt.before(una) {
             self.nxt = una;
@@ -449,7 +456,7 @@ impl Flow {
         if self.nxt.before(self.max) {
             stats.retransmitted_segments.fetch_add(1, Relaxed);
         } else if self.rtt.start(now, after) {
-            stats.timed_ns.store(now, Relaxed);
+            stats.timed_ticks.store(ticks(now), Relaxed);
         }
         self.overriding = false;
         self.credits = self.credits.saturating_sub(push.len);

@@ -192,6 +192,7 @@ impl Laminar {
                     self.may_send(id.0, burst);
                 }
             }
+            stream::Command::Growth(id, growth) => self.flow(id.0).into_iter().for_each(|flow| flow.set_growth(growth)),
             stream::Command::Rate(id, rate) => {
                 self.set_rate(id.0, rate);
                 // It may have waited for credits that come no more.

@@ -221,7 +221,7 @@ const TCPI_OPT_SYN_DATA: u8 = 32;
 /// `struct tcp_info` with the length that Linux 6.18 gives it; fields without a figure are zero.
 fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
     let mut bytes = vec![0; 280];
-    bytes[0] = figures.state;
+    (bytes[0], bytes[1]) = (figures.state, figures.ca_state);
     bytes[5] = if figures.syn_data { TCPI_OPT_SYN_DATA } else { 0 };
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     let mss = u32::from(figures.mss).max(1);
@@ -230,7 +230,7 @@ fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
     put(24, figures.unacked.div_ceil(mss));
     put(68, figures.rtt_us);
     put(72, figures.rttvar_us);
-    put(76, figures.ssthresh / mss);
+    put(76, if figures.ssthresh == u32::MAX { i32::MAX as u32 } else { figures.ssthresh / mss });
     put(80, figures.cwnd / mss);
     put(84, mss);
     put(100, figures.retransmits);

@@ -7,7 +7,7 @@ use libc::c_int;
 /// A connection with SACK, round trips of so many milliseconds, and so many segments of 1000 bytes on their way.
 fn sender(s: &mut Script, round_trip: u32, segments: u32) -> c_int {
     let listener = s.listen();
-    let fd = s.establish_with_sack(listener);
+    let fd = s.establish_over(listener, round_trip);
     s.write(fd, b"x").unwrap();
     s.expect(segment(ACK, 1, 1).payload(b"x"));
     s.sleep_ms(round_trip);

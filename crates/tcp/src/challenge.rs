@@ -4,11 +4,17 @@ use crate::Nanos;
 /// How many more challenges a connection is answered with in the present interval. Each connection has its own limit.
 /// With one limit for all, an unknown peer could use it up on a connection of its own. What is left would show whether
 /// a guess at another connection hit (CVE-2016-5696; RFC 5961 section 10).
+///
+/// In four bytes, since each connection has it: milliseconds repeat after more than four hours. A challenge that comes
+/// just then finds what was left of the old interval, at most for the rest of a tenth of a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChallengeLimit {
-    left: u8,
-    interval_start: Nanos,
+    /// When the interval began, milliseconds modulo 2^24, above what is left of it.
+    start_and_left: u32,
 }
+
+/// Bits of [`ChallengeLimit::start_and_left`] for what is left.
+const LEFT_BITS: u32 = 8;
 
 impl ChallengeLimit {
     /// Challenges of a connection in an interval.
@@ -18,7 +24,7 @@ impl ChallengeLimit {
 
     /// A full limit.
     pub fn new() -> ChallengeLimit {
-        ChallengeLimit { left: Self::PER_INTERVAL, interval_start: 0 }
+        ChallengeLimit { start_and_left: Self::PER_INTERVAL.into() }
     }
 
     /// Takes one challenge; false where none is left in this interval.
@@ -28,11 +34,13 @@ impl ChallengeLimit {
 
     /// As [`ChallengeLimit::allow`], with `most` challenges in an interval.
     pub fn allow_of(&mut self, now: Nanos, most: u8) -> bool {
-        if now.saturating_sub(self.interval_start) >= Self::INTERVAL {
-            *self = ChallengeLimit { left: most, interval_start: now };
+        let start = ((now / 1_000_000) as u32) << LEFT_BITS;
+        let passed = start.wrapping_sub(self.start_and_left & (u32::MAX << LEFT_BITS)) >> LEFT_BITS;
+        if Nanos::from(passed) * 1_000_000 >= Self::INTERVAL {
+            self.start_and_left = start | u32::from(most);
         }
-        let allowed = self.left > 0;
-        self.left = self.left.saturating_sub(1);
+        let allowed = self.start_and_left as u8 > 0;
+        self.start_and_left -= u32::from(allowed);
         allowed
     }
 }
@@ -55,5 +63,13 @@ mod tests {
         assert_eq!(allowed, ChallengeLimit::PER_INTERVAL as usize);
         assert!(other.allow(1_000_000_000));
         assert!(one.allow(1_000_000_000 + ChallengeLimit::INTERVAL), "the next interval has its own");
+    }
+
+    #[test]
+    fn an_interval_ends_also_where_milliseconds_repeat() {
+        let mut limit = ChallengeLimit::new();
+        let at = ((1 << 24) - 50) * 1_000_000;
+        assert!((0..5).all(|_| limit.allow_of(at, 5)) && !limit.allow_of(at + ChallengeLimit::INTERVAL - 1, 5));
+        assert!(limit.allow_of(at + ChallengeLimit::INTERVAL, 5) && limit.allow_of(3 * at, 5));
     }
 }

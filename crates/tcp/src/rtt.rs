@@ -25,6 +25,12 @@ impl RttTimer {
         RttTimer { started: 0, end: Seq(0), least: u32::MAX }
     }
 
+    /// The same on a connection whose handshake took so long, nanoseconds; 0 where that was not measured.
+    // Meets RFC 8985: 6.2-i.
+    pub fn after_handshake(rtt: u32) -> RttTimer {
+        RttTimer { least: if rtt == 0 { u32::MAX } else { rtt }, ..RttTimer::new() }
+    }
+
     /// New data is sent, up to `end`. It is timed, unless something is being timed: true where it is.
     #[inline(always)]
     pub fn start(&mut self, now: Nanos, end: Seq) -> bool {

@@ -126,6 +126,12 @@ impl Scoreboard {
         rack.prr = Some(Prr::new(una, max, sacked, rack.resent));
     }
 
+    /// Fast recovery has begun and is not over.
+    #[inline]
+    pub fn is_reducing(&self) -> bool {
+        self.active && self.rack.as_ref().is_some_and(|rack| rack.prr.is_some())
+    }
+
     /// The congestion window has been reduced for the loss.
     pub fn note_reduced(&mut self) {
         if let Some(rack) = &mut self.rack {
@@ -527,6 +533,12 @@ impl Scoreboard {
     /// Bytes that the peer has beyond holes.
     pub fn sacked(&self) -> u32 {
         self.blocks.iter().map(|block| block.right - block.left).sum()
+    }
+
+    /// Of these, bytes before `end`.
+    pub fn sacked_before(&self, end: Seq) -> u32 {
+        let before = |seq: Seq| if seq.before(end) { seq } else { end };
+        self.blocks.iter().map(|block| before(block.right) - before(block.left)).sum()
     }
 }
 

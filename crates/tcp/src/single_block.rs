@@ -175,57 +175,6 @@ impl Recovery {
     }
 }
 
-/// The limit of bytes in flight: the congestion window, and what limited transmit adds to it for now (RFC 3042).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlightLimit {
-    cwnd: u32,
-    limited: u32,
-    /// The sum of both.
-    allowed: u32,
-}
-
-impl FlightLimit {
-    /// A congestion window of so many bytes.
-    pub fn new(cwnd: u32) -> FlightLimit {
-        FlightLimit { cwnd, limited: 0, allowed: cwnd }
-    }
-
-    /// Bytes that may be in flight.
-    #[inline(always)]
-    pub fn bytes(&self) -> u32 {
-        self.allowed
-    }
-
-    /// The congestion window, bytes.
-    #[inline]
-    pub fn cwnd(&self) -> u32 {
-        self.cwnd
-    }
-
-    /// Sets the congestion window, bytes.
-    pub fn set_cwnd(&mut self, cwnd: u32) {
-        *self = FlightLimit { cwnd, limited: self.limited, allowed: cwnd.saturating_add(self.limited) };
-    }
-
-    /// Fast recovery: so many bytes may be in flight for now, whatever the window is.
-    pub fn limit(&mut self, bytes: u32) {
-        self.allowed = bytes;
-    }
-
-    /// Limited transmit: one segment more (RFC 5681 section 3.2 step 1).
-    // Meets RFC 5681: 3.2-e, 3.2-f.
-    pub fn extend(&mut self, mss: u32) {
-        self.limited = self.limited.saturating_add(mss);
-        self.set_cwnd(self.cwnd);
-    }
-
-    /// The congestion window alone counts again.
-    #[inline]
-    pub fn reset(&mut self) {
-        (self.limited, self.allowed) = (0, self.cwnd);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,21 +285,5 @@ mod tests {
             recovery.note_block(at(1000), at(4000), MAX);
             assert_eq!(recovery.is_lost_again(UNA, at(6000), MSS), !had_block, "{had_block}");
         }
-    }
-
-    // Checks RFC 5681: 3.2-e, 3.2-f.
-    #[test]
-    fn limited_transmit_is_beside_the_congestion_window() {
-        let mut limit = FlightLimit::new(10_000);
-        limit.extend(1000);
-        limit.extend(1000);
-        assert_eq!((limit.bytes(), limit.cwnd()), (12_000, 10_000));
-        limit.set_cwnd(5000);
-        assert_eq!(limit.bytes(), 7000);
-        limit.reset();
-        assert_eq!(limit.bytes(), 5000);
-        limit.set_cwnd(u32::MAX);
-        limit.extend(1000);
-        assert_eq!(limit.bytes(), u32::MAX);
     }
 }

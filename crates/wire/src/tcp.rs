@@ -1,8 +1,10 @@
 //! TCP headers and options (RFC 9293 section 3.1; window scale and timestamps RFC 7323; SACK RFC 2018).
 mod fast_open_cookie;
+mod growth;
 mod state;
 
 pub use fast_open_cookie::Cookie;
+pub use growth::Growth;
 pub use state::State;
 
 use crate::{Malformed, Seq, be16, be32};

@@ -8,6 +8,8 @@ use crate::Slot;
 pub struct FlowInfo {
     /// State as Linux numbers them (`TCP_ESTABLISHED` = 1, ...).
     pub state: u8,
+    /// What loss recovery is about, as Linux numbers it (`tcp_ca_state`).
+    pub ca_state: u8,
     /// Congestion-control policy, a [`crate::Congestion`] code.
     pub congestion: u8,
     /// Payload bytes of a full segment.
@@ -305,6 +307,15 @@ impl Reply {
 const UNSENT: u32 = u32::MAX >> 1;
 
 impl FlowInfo {
+    /// [`FlowInfo::ca_state`]: nothing is lost; the peer has something beyond a hole; fast recovery; after a timeout.
+    pub const CA_OPEN: u8 = 0;
+    /// See there.
+    pub const CA_DISORDER: u8 = 1;
+    /// See there.
+    pub const CA_RECOVERY: u8 = 3;
+    /// See there.
+    pub const CA_LOSS: u8 = 4;
+
     /// SYN-RECEIVED, as Linux numbers it.
     pub const SYN_RECEIVED: u8 = 3;
 
@@ -321,7 +332,10 @@ impl FlowInfo {
         w[1] = pair(self.rtt_us, self.rttvar_us);
         w[2] = pair(self.cwnd, self.ssthresh);
         w[3] = pair(self.retransmits, self.unacked);
-        w[4] = pair(self.snd_wnd, self.mss as u32 | (self.state as u32) << 16 | (self.congestion as u32) << 24);
+        w[4] = pair(
+            self.snd_wnd,
+            self.mss as u32 | (self.state as u32 | (self.ca_state as u32) << 4) << 16 | (self.congestion as u32) << 24,
+        );
         w[5] = self.bytes_acked;
         w[6] = self.bytes_received;
         w[7] = pair(self.dsack_dups, u32::from(self.syn_data) << 31 | self.unsent & UNSENT);
@@ -329,7 +343,8 @@ impl FlowInfo {
     fn get(w: &Words) -> FlowInfo {
         let packed = high(w[4]);
         FlowInfo {
-            state: (packed >> 16) as u8,
+            state: (packed >> 16) as u8 & 15,
+            ca_state: (packed >> 20) as u8 & 15,
             congestion: (packed >> 24) as u8,
             mss: packed as u16,
             rtt_us: low(w[1]),
@@ -360,7 +375,8 @@ mod tests {
     fn replies_come_back() {
         let there = "[fe80::1:2:3:4%4294967295]:1".parse::<SocketAddr>().expect("an address").into();
         let info = FlowInfo {
-            state: 1,
+            state: 12,
+            ca_state: FlowInfo::CA_LOSS,
             congestion: 3,
             mss: 1460,
             rtt_us: 7,

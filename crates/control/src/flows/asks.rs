@@ -76,11 +76,12 @@ impl Flows {
         let timers = &flow.timers;
         Some(FlowInfo {
             state: flow.state().number(),
+            ca_state: timers.ca_state(&figures),
             congestion: timers.policy.kind().code,
             mss: flow.agreed.mss,
             rtt_us: (timers.rtt.srtt().unwrap_or(0) / 1000) as u32,
             rttvar_us: (timers.rtt.rttvar() / 1000) as u32,
-            cwnd: timers.enforced.cwnd,
+            cwnd: timers.cwnd(&figures),
             ssthresh: timers.policy.ssthresh(),
             retransmits: figures.retransmitted_segments,
             dsack_dups: figures.dsack_dups,

@@ -130,10 +130,12 @@ impl Flows {
             agreed: flow.agreed,
             receiving: self.receiving,
             ts_recent: open.ts_recent,
+            rtt: flow.timers.rtt.srtt().map_or(0, |rtt| u32::try_from(rtt).unwrap_or(u32::MAX)),
             super_segment: caps.super_segment,
             checksum_offload: caps.checksum,
             dctcp_echo: flow.timers.policy.kind().needs.exact_marks,
             cwnd: flow.timers.enforced.cwnd,
+            growth: flow.timers.policy.growth(),
             rate: flow.timers.enforced.rate,
             stats: flow.stats.clone(),
         })

@@ -49,6 +49,13 @@ impl Flows {
         out.timers.set(Timer::Flow(id.0), due);
     }
 
+    /// Congestion control of a flow is due.
+    pub(crate) fn congested(&self, out: &mut Outbox<'_>, id: FlowId) {
+        if self.get(id.0).is_some_and(|flow| flow.engine == EngineState::Engine && flow.timers.tracked) {
+            out.timers.set(Timer::Flow(id.0), out.now);
+        }
+    }
+
     /// Prefetches the state of flows that are to be polled soon: with so many, no cache holds it.
     pub(crate) fn prefetch_ahead(&self, timers: &Timers, most: usize) {
         if self.len() < MANY {
@@ -69,6 +76,7 @@ impl Flows {
         let figures = flow.stats.read();
         let (orphan, mss) = (flow.closing.is_orphan(), flow.agreed.mss as u32);
         flow.timers.rack = self.rack && flow.agreed.sack;
+        let before = flow.timers.enforced.cwnd;
         let actions = flow.timers.poll(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
         out.tracer.value(Point::CongestionRtt, id.0, flow.timers.rtt.srtt().unwrap_or(0));
@@ -77,7 +85,8 @@ impl Flows {
         if actions.failed {
             return Due::Failed;
         }
-        if let (Some(window), true) = (actions.window, MemoryConfig::is_long(flow.timers.rtt.srtt())) {
+        let window = flow.timers.enforced.cwnd;
+        if window > before && MemoryConfig::is_long(flow.timers.rtt.srtt()) {
             suggest_room(contexts, flow, window);
         }
         command(out, id, &actions);
@@ -108,6 +117,7 @@ fn suggest_room(contexts: &Contexts, flow: &Flow, window: u32) {
 fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
     let TimerActions {
         window,
+        growth,
         rate,
         retransmit,
         recent,
@@ -121,6 +131,7 @@ fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
         next: _,
     } = *actions;
     out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
+    out.commands.extend(growth.map(|growth| Command::Transport(stream::Command::Growth(id, growth))));
     out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
     if retransmit {
         out.commands.push(stream::Command::Retransmit(id, recent).into());

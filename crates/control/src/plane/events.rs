@@ -25,6 +25,7 @@ impl ControlPlane {
     fn on_stream_event(&mut self, out: &mut Outbox<'_>, event: stream::Event) {
         match event {
             stream::Event::Active(id) => self.flows.active(out, id),
+            stream::Event::Congestion(id) => self.flows.congested(out, id),
             stream::Event::LocalFin(id) => self.advance_closing(out, id, ClosingEvent::LocalShutdown),
             stream::Event::PeerFin(id) => self.advance_closing(out, id, ClosingEvent::PeerFin),
             stream::Event::PeerFinToo(id) => self.advance_closing(out, id, ClosingEvent::PeerFinToo),

@@ -172,6 +172,7 @@ impl Log {
             | stream::Command::Offer(..)
             | stream::Command::ProbeTail(..)
             | stream::Command::Window(..)
+            | stream::Command::Growth(..)
             | stream::Command::Nagle(..)
             | stream::Command::Rate(..)
             | stream::Command::Resume(..)

@@ -3,9 +3,9 @@ mod log;
 mod stats;
 
 pub use log::{LogMember, LogState};
-pub use stats::{FlowFigures, FlowStats};
+pub use stats::{FlowFigures, FlowStats, ticks, time_of_ticks};
 pub use wire::FourTuple;
-pub use wire::tcp::{Agreed, State};
+pub use wire::tcp::{Agreed, Growth, State};
 
 use crate::{ContextId, FlowId, Slot, Transport};
 use context::LogEnd;
@@ -81,6 +81,8 @@ pub struct FlowParams {
     pub receiving: Receiving,
     /// The peer's last TSval, where timestamps are in use (RFC 7323).
     pub ts_recent: u32,
+    /// The handshake's round trip, nanoseconds; 0 where it was not measured.
+    pub rtt: u32,
     /// Most payload bytes of a super-segment, from the port; 0 for none.
     pub super_segment: u32,
     /// The port completes checksums.
@@ -89,6 +91,8 @@ pub struct FlowParams {
     pub dctcp_echo: bool,
     /// Congestion window, bytes.
     pub cwnd: u32,
+    /// How acknowledgements make it grow.
+    pub growth: Growth,
     /// Sending rate, bytes a second; 0 for no limit.
     pub rate: u64,
     /// Its counters, shared with the control plane.
@@ -212,6 +216,8 @@ pub enum Command {
     Orphan(FlowId),
     /// Set the congestion window, bytes.
     Window(FlowId, u32),
+    /// From now on acknowledgements make the congestion window grow like this. They do not in fast recovery.
+    Growth(FlowId, Growth),
     /// Set the sending rate, bytes a second; 0 for no limit.
     Rate(FlowId, u64),
     /// Offer the peer up to so many bytes of the receive stream: no more than its rings may hold, never fewer than
@@ -276,6 +282,8 @@ pub enum Event {
     PeerFinToo(FlowId),
     /// This host's FIN was acknowledged.
     FinAcked(FlowId),
+    /// A loss was found, or one turned out to be none: congestion control should run at once.
+    Congestion(FlowId),
     /// A valid RST came (RFC 5961 section 3.2).
     Reset(FlowId),
     /// Data came for a flow that nobody reads.

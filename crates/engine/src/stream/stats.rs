@@ -1,6 +1,22 @@
 //! Per-flow counters that the data-path writes and the control plane reads without asking.
+use crate::Nanos;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+/// Bits of a time that a tick leaves out: 1,024 nanoseconds.
+const TICK_BITS: u32 = 10;
+
+/// A time in ticks of 1,024 nanoseconds, modulo 2^32: more than an hour.
+#[inline(always)]
+pub fn ticks(time: Nanos) -> u32 {
+    (time >> TICK_BITS) as u32
+}
+
+/// The time of these ticks, which is within the last hour.
+pub fn time_of_ticks(ticks: u32, now: Nanos) -> Nanos {
+    let ago = ((now >> TICK_BITS) as u32).wrapping_sub(ticks);
+    ((now >> TICK_BITS).saturating_sub(ago.into())) << TICK_BITS
+}
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident: $atomic:ty => $value:ty,)+) => {
@@ -48,9 +64,11 @@ counters! {
     ecn_bytes: AtomicU64 => u64,
     /// When the last segment came from the peer, nanoseconds.
     last_rx_ns: AtomicU64 => u64,
-    /// The time at which new data was last sent while no segment was being timed, nanoseconds. It is the first data
-    /// after all was acknowledged, and then about one segment a round trip (RFC 6298 section 5.1).
-    timed_ns: AtomicU64 => u64,
+    /// When new data was last sent while no segment was being timed, in ticks ([`ticks`]). It is the first data after
+    /// all was acknowledged, and then about one segment a round trip (RFC 6298 section 5.1).
+    timed_ticks: AtomicU32 => u32,
+    /// Bytes by which acknowledgements have made the congestion window grow, modulo 2^32 ([`wire::tcp::Growth`]).
+    grown: AtomicU32 => u32,
     /// Bytes (and FIN) that the application wrote and that were not sent yet, now.
     unsent: AtomicU32 => u32,
     /// The peer's receive window, bytes, now.
@@ -91,4 +109,19 @@ counters! {
     sacked: AtomicU32 => u32,
     /// Acknowledgements that report something that came twice (D-SACK, RFC 2883).
     dsack_dups: AtomicU32 => u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_have_the_time_of_the_last_hour() {
+        for now in [5_000, 4_000_000_000_000, 5_000_000_000_000, u64::MAX / 2] {
+            for ago in [0, 3_000, 3_600_000_000_000].into_iter().filter(|ago| *ago <= now) {
+                let time = time_of_ticks(ticks(now - ago), now);
+                assert!(time <= now - ago && now - ago - time < 1 << TICK_BITS, "{now} {ago}");
+            }
+        }
+    }
 }

@@ -2,11 +2,12 @@
 //! takes the expected segment, and an application's message that may be sent at once, on a flow about which nothing is
 //! unusual. Each function checks first and changes nothing where it refuses; then the work takes the slow path, with
 //! the same result.
-use super::state::ProtocolState;
+use super::state::{ProtocolState, age_ticks};
 use super::{Due, track};
 use crate::message::{PayloadPart, Positions, Received, Report, Sent, Summary, Tally, TxSegment};
 use crate::observer::Observer;
 use engine::Nanos;
+use engine::stream::ticks;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::Owner;
 use tcp::window::ACK_DELAY;
@@ -58,7 +59,7 @@ impl ProtocolState {
                 return None;
             }
             if self.last_ack == seg.seq {
-                (self.ts_recent, self.ts_recent_at) = (value, now);
+                (self.ts_recent, self.ts_recent_at) = (value, age_ticks(now));
             }
         }
         let (acked, mut tally) = (seg.ack - self.una, Tally::default());
@@ -96,6 +97,7 @@ impl ProtocolState {
     /// Returns the round-trip time, where this ends one.
     #[inline(always)]
     fn take_ack_fast(&mut self, ack: Seq, now: Nanos) -> u32 {
+        self.grow_window(ack - self.una);
         self.una = ack;
         self.nxt = self.nxt.max(ack);
         self.rtt.take(now, ack)
@@ -159,7 +161,7 @@ impl ProtocolState {
     fn send_fast(&mut self, len: u32, now: Nanos) -> TxSegment {
         let seq = self.head;
         if self.rtt.start(now, seq + len) {
-            self.fixed.stats.timed_ns.store(now, Relaxed);
+            self.fixed.stats.timed_ticks.store(ticks(now), Relaxed);
         }
         let mut segment = self.segment(seq, Flags::PSH, now);
         segment.pos = seq - self.fixed.tx_base;
@@ -179,7 +181,7 @@ mod tests {
     use crate::message::{Control, FlowCommand, Job, Summary, Work};
     use crate::observer::{Observer, Off};
     use crate::protocol::Protocol;
-    use engine::stream::{Agreed, FlowParams, FourTuple};
+    use engine::stream::{Agreed, FlowParams, FourTuple, Growth};
     use engine::{ContextId, FlowId, Nanos, Slot};
     use proptest::prelude::*;
     use shm::{ByteRing, PAGE, Pooled, Region};
@@ -250,8 +252,10 @@ mod tests {
             ts_recent: 100,
             super_segment: 1500,
             checksum_offload: true,
+            rtt: 0,
             dctcp_echo: ecn,
             cwnd: 2500,
+            growth: Growth::slow_start(1 << 20),
             rate: 0,
             stats: Pooled::default(),
         };
@@ -287,6 +291,8 @@ mod tests {
         let orders = [
             FlowCommand::Window(1000),
             FlowCommand::Window(9000),
+            FlowCommand::Growth(Growth { until: 20_000, per: 3000 }),
+            FlowCommand::Growth(Growth::slow_start(12_000)),
             FlowCommand::Mss(400),
             FlowCommand::Nagle(true),
             FlowCommand::Nagle(false),

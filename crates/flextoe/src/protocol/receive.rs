@@ -1,6 +1,6 @@
 //! Receive processing of the protocol module (RX, thesis section 4.3.1.3): a received segment, in the order of RFC 9293
 //! section 3.10.7.4.
-use super::state::{Fixed, ProtocolState, timestamp};
+use super::state::{Fixed, ProtocolState, age, age_ticks, timestamp};
 use super::urgent::UrgentFlows;
 use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
 use crate::observer::Observer;
@@ -67,7 +67,7 @@ impl ProtocolState {
             return Ok(());
         }
         let value = seg.timestamps.map(|timestamps| timestamps.value);
-        tcp::check_timestamp(value, seg.payload_len, self.ts_recent, now.saturating_sub(self.ts_recent_at))
+        tcp::check_timestamp(value, seg.payload_len, self.ts_recent, age(self.ts_recent_at, now))
     }
 
     /// RFC 7323 section 4.3: the timestamp to echo is that of the segment that the last acknowledgement was for.
@@ -75,7 +75,7 @@ impl ProtocolState {
     fn remember_timestamp(&mut self, seg: &Summary, now: Nanos) {
         if let (Some(_), Some(timestamps)) = (self.fixed.agreed.ts_offset, seg.timestamps) {
             if seg.seq.at_or_before(self.last_ack) {
-                (self.ts_recent, self.ts_recent_at) = (timestamps.value, now);
+                (self.ts_recent, self.ts_recent_at) = (timestamps.value, age_ticks(now));
             }
         }
     }
@@ -171,6 +171,7 @@ impl ProtocolState {
     pub(super) fn mark_lost<O: Observer>(&self, work: &mut Work, observer: O) {
         if !work.tally.marks.has(Marks::FAST_RETRANSMIT) {
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
+            work.events.add(Events::CONGESTION);
             observer.event(Point::FastRetransmit, work.flow, [self.una.0.into(), self.outstanding()]);
         }
     }
@@ -178,6 +179,10 @@ impl ProtocolState {
     // Meets RFC 7323: 4.1-a.
     fn advance<O: Observer>(&mut self, seg: &Summary, work: &mut Work, now: Nanos, observer: O) {
         work.tally.acked = seg.ack - self.una;
+        // A window that is being reduced follows what is delivered (RFC 9937). After a timeout it grows again.
+        if !self.recovery.is_reducing() {
+            self.grow_window(work.tally.acked.saturating_sub(self.reported_before(seg.ack)));
+        }
         let old = std::mem::replace(&mut self.una, seg.ack);
         if self.nxt.before(self.una) {
             self.nxt = self.una;
@@ -207,6 +212,18 @@ impl ProtocolState {
         }
         if seg.sack || !self.recovery.is_idle() {
             self.update_recovery(old, work, now, observer);
+        }
+    }
+
+    /// Of what is acknowledged now, the bytes that the peer had reported before. Without SACK, each duplicate reports a
+    /// segment.
+    fn reported_before(&self, ack: Seq) -> u32 {
+        if self.recovery.is_idle() && self.dup_acks == 0 {
+            0
+        } else if self.fixed.agreed.sack {
+            self.recovery.sacked_before(ack)
+        } else {
+            u32::from(self.dup_acks) * u32::from(self.fixed.agreed.mss)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Losses that were none (RFC 3522, RFC 5682): what follows from the verdict of the rules in `tcp`.
 use super::state::ProtocolState;
-use crate::message::{Marks, Work};
+use crate::message::{Events, Marks, Work};
 use crate::observer::Observer;
 use engine::Nanos;
 use tcp::{AckUpdate, Verdict};
@@ -40,6 +40,7 @@ impl ProtocolState {
     // Meets RFC 4015: 3.2-a.
     pub(super) fn end_undone<O: Observer>(&mut self, work: &mut Work, observer: O) {
         work.tally.marks.add(Marks::UNDONE);
+        work.events.add(Events::CONGESTION);
         observer.event(Point::Undone, work.flow, [self.una.0.into(), self.outstanding()]);
         self.flight.reset();
     }

@@ -5,7 +5,9 @@ use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
 use shm::{ByteRing, Pooled};
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Reassembly, RttTimer, Scoreboard, window};
+use tcp::{
+    Acknowledged, ChallengeLimit, Ends, FlightLimit, Owner, Reassembly, RttTimer, Scoreboard, WindowUse, window,
+};
 use trace::Point;
 use wire::Seq;
 use wire::ipv4::Ecn;
@@ -52,7 +54,9 @@ pub(crate) struct ProtocolState {
     /// Bytes received and not acknowledged yet.
     pub unacked: u32,
     pub ts_recent: u32,
-    pub ts_recent_at: Nanos,
+    /// When that came, in [`age_ticks`].
+    pub ts_recent_at: u32,
+    pub asked_for: Seq,
 
     /// When the delayed acknowledgement goes out at the latest.
     pub ack_due: Nanos,
@@ -93,7 +97,6 @@ pub(crate) struct ProtocolState {
     pub urgent: bool,
     /// A FIN came out of order.
     pub holds_fin: bool,
-    pub asked_for: Seq,
     /// Sequence number of a FIN that came out of order, with `holds_fin`: an option would take eight bytes.
     pub held_fin: Seq,
 
@@ -102,6 +105,8 @@ pub(crate) struct ProtocolState {
     /// Out-of-order intervals.
     pub ooo: Reassembly,
     pub recovery: Scoreboard,
+    /// How `flight` grows.
+    pub window_use: WindowUse,
     pub challenges: ChallengeLimit,
 }
 
@@ -196,6 +201,21 @@ pub(super) fn timestamp(now: Nanos, offset: u32) -> u32 {
     ((now / 1_000_000) as u32).wrapping_add(offset)
 }
 
+/// Bits of a time that are left out where days count: 17 milliseconds.
+const AGE_BITS: u32 = 24;
+
+/// A time, for the age of a timestamp: modulo two years.
+#[inline(always)]
+pub(super) fn age_ticks(now: Nanos) -> u32 {
+    (now >> AGE_BITS) as u32
+}
+
+/// How long ago that was, nanoseconds.
+#[inline(always)]
+pub(super) fn age(ticks: u32, now: Nanos) -> Nanos {
+    Nanos::from(age_ticks(now).wrapping_sub(ticks)) << AGE_BITS
+}
+
 impl ProtocolState {
     pub(super) fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
         let mut state = ProtocolState {
@@ -205,7 +225,8 @@ impl ProtocolState {
             head: p.snd_nxt,
             snd_wnd: p.snd_wnd,
             max_wnd: p.snd_wnd,
-            flight: FlightLimit::new(p.cwnd),
+            flight: FlightLimit::new(p.cwnd, p.growth),
+            window_use: WindowUse::new(p.snd_nxt, p.growth),
             wl1: p.rcv_nxt - 1,
             wl2: p.snd_nxt,
             rcv_nxt: p.rcv_nxt,
@@ -216,9 +237,9 @@ impl ProtocolState {
             ooo: Reassembly::new(),
             unacked: 0,
             ack_due: 0,
-            rtt: RttTimer::new(),
+            rtt: RttTimer::after_handshake(p.rtt),
             ts_recent: p.ts_recent,
-            ts_recent_at: now,
+            ts_recent_at: age_ticks(now),
             recovery: Scoreboard::new(p.snd_nxt),
             holds_fin: false,
             held_fin: p.rcv_nxt,
@@ -459,6 +480,17 @@ impl ProtocolState {
             self.go_back();
         }
         self.ack_now = true;
+    }
+
+    /// The congestion window grows with an acknowledgement of so many bytes, which `una` does not have yet.
+    #[inline(always)]
+    pub(super) fn grow_window(&mut self, bytes: u32) {
+        let ack = Acknowledged { una: self.una, max: self.max, bytes, mss: self.fixed.agreed.mss.into() };
+        let grown = self.flight.acknowledge(&mut self.window_use, &ack);
+        if grown > 0 {
+            let counter = &self.fixed.stats.grown;
+            counter.store(counter.load(Relaxed).wrapping_add(grown), Relaxed);
+        }
     }
 
     /// Publishes the figures that mean "now". They do not commute, so the one module that changes them writes them.

@@ -4,6 +4,7 @@ use super::state::ProtocolState;
 use crate::message::{Aside, FlowCommand, Marks, Report, TxSegment, Work};
 use crate::observer::Observer;
 use engine::Nanos;
+use engine::stream::ticks;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::MAX_WINDOW;
 use tcp::window::{Nagle, SmallSegment, Waiting};
@@ -172,7 +173,7 @@ impl ProtocolState {
         observer.event(point, work.flow, [seq.0.into(), cut.len.into()]);
         self.overriding = false;
         if new && self.rtt.start(now, after) {
-            self.fixed.stats.timed_ns.store(now, Relaxed);
+            self.fixed.stats.timed_ticks.store(ticks(now), Relaxed);
         }
     }
 
@@ -280,6 +281,7 @@ impl ProtocolState {
                 self.limit_flight(false);
                 observer.event(Point::WindowSet, work.flow, [cwnd.into(), self.outstanding()]);
             }
+            FlowCommand::Growth(growth) => self.flight.set_growth(&mut self.window_use, growth),
             FlowCommand::Offer(bytes) => self.offer(bytes),
             FlowCommand::Mss(mss) => {
                 self.set_mss(mss);

@@ -303,8 +303,10 @@ impl Side {
             ts_recent: 1,
             super_segment: config.super_segment,
             checksum_offload: config.by_reference,
+            rtt: 0,
             dctcp_echo: config.dctcp,
             cwnd,
+            growth: engine::stream::Growth::NONE,
             rate: config.rate,
             stats: stats.clone(),
         };

@@ -3,7 +3,7 @@ use super::Flow;
 use crate::descriptor::{DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT};
 use ::tcp::DUPLICATES;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::tcp;
+use wire::tcp::{self, Growth};
 
 impl Flow {
     /// The pipeline reports a loss, or a duplicate acknowledgement that may mean one.
@@ -71,6 +71,11 @@ impl Flow {
     pub(crate) fn set_window(&mut self, cwnd: u32) {
         self.cwr |= self.params.agreed.ecn && cwnd < self.flight.cwnd();
         self.flight.set_cwnd(cwnd);
+    }
+
+    /// The control plane sets how that window grows.
+    pub(crate) fn set_growth(&mut self, growth: Growth) {
+        self.flight.set_growth(&mut self.window_use, growth);
     }
 
     /// Something is acknowledged while something is lost.

@@ -315,7 +315,7 @@ const TCPI_OPT_SYN_DATA: u8 = 32;
 fn as_tcp_info(info: &FlowInfo) -> Vec<u8> {
     let mut bytes = vec![0u8; 232];
     let mss = (info.mss as u32).max(1);
-    bytes[0] = info.state;
+    (bytes[0], bytes[1]) = (info.state, info.ca_state);
     bytes[5] = if info.syn_data { TCPI_OPT_SYN_DATA } else { 0 };
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     put(16, info.mss as u32);
@@ -349,6 +349,7 @@ mod tests {
     fn tcp_info_lies_where_programs_look() {
         let info = FlowInfo {
             state: 1,
+            ca_state: FlowInfo::CA_RECOVERY,
             mss: 1000,
             rtt_us: 33,
             cwnd: 10_000,
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(at_of(&as_tcp_info(&FlowInfo { bytes_acked: 1001, ..info }), 192), 3, "the SYN and two segments");
         let bytes = as_tcp_info(&info);
         let at = |at: usize| at_of(&bytes, at);
-        assert_eq!(bytes[5], 32);
+        assert_eq!((bytes[1], bytes[5]), (3, 32));
         assert_eq!((bytes[0], at(68), at(80), at(100), at(144), at(216)), (1, 33, 10, 4, 5, 2));
     }
 

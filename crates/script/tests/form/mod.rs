@@ -471,12 +471,25 @@ impl Script {
 
     /// The same with a SYN that permits SACK.
     pub(crate) fn establish_with_sack(&mut self, listener: c_int) -> c_int {
-        self.establish_with(segment(SYN, 0, 0).mss(1000).sack_ok(), listener)
+        self.establish_over(listener, 0)
+    }
+
+    /// The same over a path with round trips of so many milliseconds.
+    pub(crate) fn establish_over(&mut self, listener: c_int, round_trip: u32) -> c_int {
+        self.send(segment(SYN, 0, 0).mss(1000).sack_ok());
+        self.finish_handshake(listener, round_trip)
     }
 
     fn establish_with(&mut self, syn: Segment, listener: c_int) -> c_int {
         self.send(syn);
+        self.finish_handshake(listener, 0)
+    }
+
+    fn finish_handshake(&mut self, listener: c_int, round_trip: u32) -> c_int {
         self.expect(segment(SYN | ACK, 0, 1));
+        if round_trip > 0 {
+            self.sleep_ms(round_trip);
+        }
         self.send(segment(ACK, 1, 1));
         self.accept(listener).unwrap()
     }

@@ -7,10 +7,21 @@ use crate::Nanos;
 const LEAST: u32 = 4000;
 const MOST: u32 = 16_000;
 const DIVISOR: u32 = 8;
-/// In conservative slow start a window grows by this part.
-const GROWTH_DIVISOR: u64 = 4;
+/// In conservative slow start a window grows by this part of what is acknowledged (`CSS_GROWTH_DIVISOR`).
+pub(super) const GROWTH_DIVISOR: u32 = 4;
 /// Rounds of that before slow start is over.
 const ROUNDS: u8 = 5;
+
+/// A phase of slow start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The window grows by what is acknowledged.
+    SlowStart,
+    /// By a part of that.
+    Conservative,
+    /// Congestion avoidance follows.
+    Over,
+}
 
 /// Round-trip state of a slow start, in few bytes, since each connection has it.
 ///
@@ -31,9 +42,9 @@ pub(super) struct HyStart {
 }
 
 impl HyStart {
-    /// The part of what was acknowledged by which the window grows; `None` where slow start is over.
+    /// The phase that follows from the last round trips.
     // Meets RFC 9406: 4.2-a, 4.2-b, 4.2-c, 4.2-d.
-    pub(super) fn growth(&mut self, sample: &Sample) -> Option<u64> {
+    pub(super) fn phase(&mut self, sample: &Sample) -> Phase {
         if let Some(rtt) = sample.rtt {
             let rtt = u32::try_from(rtt / 1000).unwrap_or(u32::MAX).max(1);
             self.current = if self.current == 0 { rtt } else { self.current.min(rtt) };
@@ -49,9 +60,9 @@ impl HyStart {
             self.rounds += u8::from(self.baseline > 0);
         }
         match self.baseline {
-            0 => Some(sample.acked),
-            _ if self.rounds < ROUNDS => Some(sample.acked / GROWTH_DIVISOR),
-            _ => None,
+            0 => Phase::SlowStart,
+            _ if self.rounds < ROUNDS => Phase::Conservative,
+            _ => Phase::Over,
         }
     }
 
@@ -72,12 +83,12 @@ mod tests {
     use super::*;
     const MS: Nanos = 1_000_000;
 
-    /// Rounds of 50 ms with these round trips; what of 8,000 bytes each the window grows by.
-    fn grown(rtts: &[Nanos]) -> Vec<Option<u64>> {
+    /// The phases after rounds of 50 ms with these round trips.
+    fn phases(rtts: &[Nanos]) -> Vec<Phase> {
         let mut hystart = HyStart::default();
         let round = |(at, rtt): (usize, &Nanos)| {
             let now = 100 * MS * at as Nanos;
-            hystart.growth(&Sample { now, acked: 8000, rtt: Some(rtt * MS), srtt: Some(50 * MS), ..Sample::default() })
+            hystart.phase(&Sample { now, rtt: Some(rtt * MS), srtt: Some(50 * MS), ..Sample::default() })
         };
         rtts.iter().enumerate().map(round).collect()
     }
@@ -86,23 +97,23 @@ mod tests {
     #[test]
     fn longer_round_trips_slow_growth_for_five_rounds() {
         let slower = [50, 50, 53, 56, 63, 70, 77, 84, 91, 98];
-        let (all, part) = (Some(8000), Some(2000));
-        assert_eq!(grown(&slower), [all, all, all, all, part, part, part, part, None, None]);
+        let (all, part, over) = (Phase::SlowStart, Phase::Conservative, Phase::Over);
+        assert_eq!(phases(&slower), [all, all, all, all, part, part, part, part, over, over]);
     }
 
     // Checks RFC 9406: 4.2-c.
     #[test]
     fn one_long_round_trip_is_forgotten_with_a_shorter_one() {
-        let (all, part) = (Some(8000), Some(2000));
-        assert_eq!(grown(&[50, 50, 70, 51, 50, 52]), [all, all, part, all, all, all]);
+        let (all, part) = (Phase::SlowStart, Phase::Conservative);
+        assert_eq!(phases(&[50, 50, 70, 51, 50, 52]), [all, all, part, all, all, all]);
     }
 
     #[test]
     fn microseconds_do_not_count() {
         let mut hystart = HyStart::default();
         for at in 0..100 {
-            let sample = Sample { now: at * 100_000, acked: 8000, rtt: Some(20_000 * (1 + at)), ..Sample::default() };
-            assert_eq!(hystart.growth(&sample), Some(8000), "{at}");
+            let sample = Sample { now: at * 100_000, rtt: Some(20_000 * (1 + at)), ..Sample::default() };
+            assert_eq!(hystart.phase(&sample), Phase::SlowStart, "{at}");
         }
     }
 }

@@ -15,7 +15,7 @@ mod window;
 
 pub use policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample, initial_window};
 
-use crate::Nanos;
+use crate::{Growth, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{self, Debug, Display, Formatter};
 use std::ops::Deref;
@@ -128,6 +128,11 @@ impl Controller {
         self.policy.update(sample)
     }
 
+    /// How acknowledgements make the window grow from now on ([`Policy::growth`]).
+    pub fn growth(&self) -> Growth {
+        self.policy.growth()
+    }
+
     /// It may be updated more often than once a round trip, and answers sooner ([`Policy::follows_acknowledgements`]).
     pub fn follows_acknowledgements(&self) -> bool {
         self.policy.follows_acknowledgements()
@@ -142,6 +147,8 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Acknowledged, FlightLimit, WindowUse};
+    use wire::Seq;
 
     pub(super) const MSS: u32 = 1000;
     const MS: Nanos = 1_000_000;
@@ -160,56 +167,109 @@ mod tests {
         }
     }
 
+    /// The window as a data-path has it: acknowledgements make it grow as the policy says.
+    pub(super) struct DataPath {
+        limit: FlightLimit,
+        usage: WindowUse,
+        una: Seq,
+    }
+
+    impl DataPath {
+        pub(super) fn new(policy: &dyn Policy, cwnd: u32) -> DataPath {
+            let una = Seq(7);
+            let limit = FlightLimit::new(cwnd, policy.growth());
+            DataPath { limit, usage: WindowUse::new(una, policy.growth()), una }
+        }
+
+        pub(super) fn cwnd(&self) -> u32 {
+            self.limit.cwnd()
+        }
+
+        /// What was acknowledged came segment by segment; then the policy runs. Returns the window.
+        pub(super) fn update(&mut self, policy: &mut dyn Policy, sample: &Sample) -> u32 {
+            let (before, mut left) = (self.cwnd(), sample.acked as u32);
+            while left > 0 {
+                let bytes = left.min(sample.mss);
+                let flight = if sample.unsent > 0 { self.limit.bytes() } else { left + sample.outstanding };
+                let ack = Acknowledged { una: self.una, max: self.una + flight, bytes, mss: sample.mss };
+                self.limit.acknowledge(&mut self.usage, &ack);
+                self.una += bytes;
+                left -= bytes;
+            }
+            let grown = self.cwnd() - before;
+            let decision = policy.update(&Sample { grown, ..*sample });
+            self.limit.set_cwnd(decision.cwnd);
+            self.limit.set_growth(&mut self.usage, policy.growth());
+            self.cwnd()
+        }
+
+        /// A round in which everything that the window allowed was sent and acknowledged.
+        pub(super) fn full_round(&mut self, policy: &mut dyn Policy, now: Nanos) -> u32 {
+            self.update(policy, &full_round(now, self.cwnd()))
+        }
+    }
+
+    /// A flow of each policy that has a window which grows, and its window as it begins.
+    fn each_of_window(test: impl Fn(&mut dyn Policy, &mut DataPath)) {
+        for kind in [DCTCP, CUBIC] {
+            let mut policy = (kind.new)(MSS, 0);
+            let mut path = DataPath::new(&*policy, initial_window(MSS));
+            test(&mut *policy, &mut path);
+        }
+    }
+
     // Checks RFC 5681: 3.1-b, 3.1-c.
     #[test]
     fn window_policies_double_per_round_before_congestion() {
-        for kind in [DCTCP, CUBIC] {
-            let mut policy = kind.start(MSS, 0);
-            let first = policy.update(&full_round(MS, 10 * MSS));
-            let second = policy.update(&full_round(2 * MS, first.cwnd));
-            assert_eq!((first.cwnd, second.cwnd), (20 * MSS, 40 * MSS), "{kind:?}");
-            assert_eq!(second.rate, 0);
-        }
+        each_of_window(|policy, path| {
+            let rounds = [MS, 2 * MS].map(|now| path.full_round(policy, now));
+            assert_eq!(rounds, [20 * MSS, 40 * MSS], "{policy:?}");
+        });
+    }
+
+    /// The policy need not run for it.
+    // Checks RFC 5681: 3.1-c.
+    #[test]
+    fn slow_start_goes_acknowledgement_by_acknowledgement() {
+        each_of_window(|policy, _| assert_eq!(policy.growth(), Growth::slow_start(MAX_WINDOW), "{policy:?}"));
     }
 
     // Checks RFC 5681: 4.1-a.
     #[test]
     fn an_idle_application_does_not_grow_the_window() {
-        for kind in [DCTCP, CUBIC] {
-            let mut policy = kind.start(MSS, 0);
+        each_of_window(|policy, path| {
             let quiet = Sample { acked: 100, outstanding: 0, unsent: 0, ..full_round(MS, 0) };
-            assert_eq!(policy.update(&quiet).cwnd, 10 * MSS, "{kind:?}");
-        }
+            assert_eq!(path.update(policy, &quiet), 10 * MSS, "{policy:?}");
+        });
     }
 
     // Checks RFC 9293: MUST-19.
     // Checks RFC 5681: 3.1-e, 3.1-f.
     #[test]
     fn a_timeout_leaves_one_segment_and_slow_start() {
-        for kind in [DCTCP, CUBIC] {
-            let mut policy = kind.start(MSS, 0);
-            policy.update(&full_round(MS, 10 * MSS));
+        each_of_window(|policy, path| {
+            path.full_round(policy, MS);
             let lost = Sample { acked: 0, timeout: true, rtt: None, ..full_round(2 * MS, 20 * MSS) };
-            assert_eq!(policy.update(&lost).cwnd, MSS, "{kind:?}");
+            assert_eq!(path.update(policy, &lost), MSS, "{policy:?}");
             assert!(policy.ssthresh() < 20 * MSS && policy.ssthresh() >= 2 * MSS);
-            assert_eq!(policy.update(&full_round(3 * MS, MSS)).cwnd, 2 * MSS, "{kind:?}");
-        }
+            assert_eq!(path.full_round(policy, 3 * MS), 2 * MSS, "{policy:?}");
+        });
     }
 
     // Checks RFC 3708: 3.3-a.
     #[test]
     fn a_loss_that_was_none_gives_the_window_back_once() {
-        for kind in [DCTCP, CUBIC] {
-            for timeout in [false, true] {
-                let mut policy = kind.start(MSS, 0);
-                policy.update(&full_round(MS, 10 * MSS));
+        for timeout in [false, true] {
+            each_of_window(|policy, path| {
+                path.full_round(policy, MS);
                 let lost = Sample { losses: 1, timeout, acked: 0, ..full_round(2 * MS, 20 * MSS) };
-                assert!(policy.update(&lost).cwnd < 20 * MSS, "{kind:?}");
+                assert!(path.update(policy, &lost) < 20 * MSS, "{policy:?}");
                 let none = Sample { undone: true, acked: 0, ..full_round(3 * MS, 0) };
-                assert_eq!((policy.update(&none).cwnd, policy.ssthresh()), (20 * MSS, u32::MAX), "{kind:?}");
-                assert!(policy.update(&Sample { now: 4 * MS, ..lost }).cwnd < 20 * MSS);
-                assert_eq!(policy.update(&Sample { undone: true, now: 5 * MS, ..none }).cwnd, 20 * MSS, "another one");
-            }
+                assert_eq!((path.update(policy, &none), policy.ssthresh()), (20 * MSS, u32::MAX), "{policy:?}");
+                assert_eq!(policy.growth(), Growth::slow_start(MAX_WINDOW), "{policy:?}");
+                assert!(path.update(policy, &Sample { now: 4 * MS, ..lost }) < 20 * MSS);
+                assert_eq!(path.update(policy, &Sample { now: 5 * MS, ..none }), 20 * MSS, "another one");
+            });
         }
     }
 
@@ -239,7 +299,11 @@ mod tests {
             let mut cwnd = initial_window(MSS);
             for round in 1..500 {
                 let marks = if (50..200).contains(&round) { cwnd.into() } else { 0 };
-                let sample = Sample { ecn_acked: marks, timeout: round == 300, ..full_round(round * MS, cwnd) };
+                let growth = policy.growth();
+                seen.window |= growth != Growth::NONE;
+                let grown = if growth.per == 0 { cwnd } else { cwnd / growth.per * MSS };
+                let grown = grown.min(growth.until.saturating_sub(cwnd));
+                let sample = Sample { grown, ecn_acked: marks, timeout: round == 300, ..full_round(round * MS, cwnd) };
                 let decision = policy.update(&sample);
                 cwnd = decision.cwnd.min(1 << 20);
                 seen.window |= decision.cwnd < MAX_WINDOW;

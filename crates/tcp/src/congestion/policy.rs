@@ -1,5 +1,5 @@
 //! The interface of a policy: what it needs, its inputs, and its decision. The table of policies is in `mod.rs`.
-use crate::Nanos;
+use crate::{Growth, Nanos};
 use std::fmt::Debug;
 
 /// Most bytes that any policy allows in flight: the largest window that TCP can express (RFC 7323 section 2.3).
@@ -41,8 +41,14 @@ pub trait Policy: Debug + Send {
     /// Takes in what happened since the last update and decides anew.
     fn update(&mut self, sample: &Sample) -> Decision;
 
+    /// How acknowledgements make the window grow from now on, up to the next update. The data-path applies it to each
+    /// of them (`tcp::FlightLimit`), and [`Sample::grown`] has the sum.
+    fn growth(&self) -> Growth {
+        Growth::NONE
+    }
+
     /// What is acknowledged in a part of a round trip is as good a sample as a whole one. It may be updated more often,
-    /// and answers sooner. So in slow start, where a window follows acknowledgements.
+    /// and answers sooner. So in slow start, which should end soon after round trips become longer.
     fn follows_acknowledgements(&self) -> bool {
         false
     }
@@ -66,6 +72,8 @@ pub struct Sample {
     pub rtt: Option<Nanos>,
     /// Smoothed round-trip time.
     pub srtt: Option<Nanos>,
+    /// Bytes by which acknowledgements have made the window grow since the last update ([`Policy::growth`]).
+    pub grown: u32,
     /// Fast retransmits since the last update.
     pub losses: u32,
     /// The last loss was none: what the window was reduced for was sent again for nothing (RFC 3708).

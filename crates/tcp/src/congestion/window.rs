@@ -1,5 +1,6 @@
 //! A congestion window with slow start (RFC 5681 section 3.1): what the window-based policies share.
 use super::policy::{MAX_WINDOW, Sample, initial_window};
+use crate::Growth;
 
 /// A congestion window.
 #[derive(Debug, Clone)]
@@ -23,9 +24,8 @@ impl Window {
 
     /// Slow start: one byte for each byte acknowledged, up to the threshold.
     // Meets RFC 5681: 3.1-c.
-    pub(super) fn slow_start(&mut self, acked: u64) {
-        let grown = (self.cwnd as u64 + acked).min(self.ssthresh as u64).min(MAX_WINDOW as u64);
-        self.cwnd = grown as u32;
+    pub(super) fn slow_start(&self) -> Growth {
+        Growth::slow_start(self.ssthresh.min(MAX_WINDOW))
     }
 
     pub(super) fn grow(&mut self, bytes: u32) {
