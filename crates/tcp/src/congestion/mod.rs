@@ -301,7 +301,7 @@ mod tests {
                 let marks = if (50..200).contains(&round) { cwnd.into() } else { 0 };
                 let growth = policy.growth();
                 seen.window |= growth != Growth::NONE;
-                let grown = if growth.per == 0 { cwnd } else { cwnd / growth.per * MSS };
+                let grown = cwnd.checked_div(growth.per).map_or(cwnd, |segments| segments * MSS);
                 let grown = grown.min(growth.until.saturating_sub(cwnd));
                 let sample = Sample { grown, ecn_acked: marks, timeout: round == 300, ..full_round(round * MS, cwnd) };
                 let decision = policy.update(&sample);
