@@ -131,7 +131,7 @@ mod tests {
             0
         }
 
-        fn rest(&mut self) -> bool {
+        fn trim(&mut self) -> bool {
             false
         }
     }

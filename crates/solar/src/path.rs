@@ -3,7 +3,8 @@ use crate::config::PathConfig;
 use crate::packet::{Ack, BLOCK_LEN};
 use std::collections::VecDeque;
 use tcp::congestion::{Controller, Sample, initial_window};
-use tcp::{DUPLICATES, Nanos, RttEstimator};
+use tcp::{Acknowledged, DUPLICATES, FlightLimit, Nanos, RttEstimator, WindowUse};
+use wire::Seq;
 
 /// Payload bytes of a full packet.
 const MSS: u32 = BLOCK_LEN as u32;
@@ -23,6 +24,8 @@ struct Sent<T> {
 struct Round {
     began: Nanos,
     acked: u32,
+    /// Bytes by which the window has grown.
+    grown: u32,
     marked: u32,
     lost: u32,
 }
@@ -60,20 +63,32 @@ pub(crate) struct Path<T> {
     in_flight: u32,
     rtt: RttEstimator,
     policy: Controller,
+    /// The congestion window in bytes, which grows with acknowledgements.
+    limit: FlightLimit,
+    usage: WindowUse,
+    /// Bytes that are settled, as a stream has them that are acknowledged.
+    settled: Seq,
     /// Packets.
     window: u32,
+    most: u32,
     round: Round,
 }
 
 impl<T> Path<T> {
     pub(crate) fn new(config: &PathConfig, now: Nanos) -> Path<T> {
+        let policy = config.congestion.start(MSS, now);
+        let (settled, growth) = (Seq(0), policy.growth());
         Path {
             state: State::Up,
             sent: VecDeque::new(),
             next: 0,
             in_flight: 0,
             rtt: RttEstimator::new(config.rto),
-            policy: config.congestion.start(MSS, now),
+            policy,
+            limit: FlightLimit::new(initial_window(MSS), growth),
+            usage: WindowUse::new(settled, growth),
+            settled,
+            most: config.most_in_flight,
             window: (initial_window(MSS) / MSS).min(config.most_in_flight),
             round: Round::default(),
         }
@@ -140,7 +155,11 @@ impl<T> Path<T> {
         // Each packet has a number of its own, also one that carries something again: no sample is ambiguous.
         self.rtt.sample(now.saturating_sub(at).max(1));
         self.state = State::Up;
-        self.in_flight -= 1;
+        let max = self.settled + self.in_flight.saturating_mul(MSS);
+        let news = Acknowledged { una: self.settled, max, bytes: MSS, mss: MSS };
+        self.round.grown += self.limit.acknowledge(&mut self.usage, &news);
+        self.set_window();
+        self.settle();
         self.round.acked += 1;
         self.round.marked += u32::from(ack.marked);
         for index in 0..index.saturating_sub(DUPLICATES as usize - 1) {
@@ -160,10 +179,16 @@ impl<T> Path<T> {
         let sent = &mut self.sent[index];
         if !sent.settled {
             sent.settled = true;
-            self.in_flight -= 1;
-            self.round.lost += 1;
             lost.extend(sent.item.take());
+            self.round.lost += 1;
+            self.settle();
         }
+    }
+
+    /// A packet is in flight no more.
+    fn settle(&mut self) {
+        self.in_flight -= 1;
+        self.settled += MSS;
     }
 
     fn forget_settled(&mut self) {
@@ -195,7 +220,7 @@ impl<T> Path<T> {
             return;
         }
         self.round.lost = 0;
-        self.decide(config, self.sample(now, true));
+        self.decide(self.sample(now, true));
         self.give_up(lost);
         self.rtt.back_off();
         if self.rtt.backoffs() >= config.failures {
@@ -205,12 +230,12 @@ impl<T> Path<T> {
     }
 
     /// Asks the congestion policy once a round trip. `waiting` packets wait for a path.
-    pub(crate) fn control(&mut self, config: &PathConfig, now: Nanos, waiting: usize) {
+    pub(crate) fn control(&mut self, now: Nanos, waiting: usize) {
         let round_trip = self.rtt.srtt().unwrap_or(0);
         let happened = self.round.acked > 0 || self.round.lost > 0;
         if happened && now.saturating_sub(self.round.began) >= round_trip {
             let unsent = (waiting as u64 * u64::from(MSS)).min(u32::MAX.into()) as u32;
-            self.decide(config, Sample { unsent, ..self.sample(now, false) });
+            self.decide(Sample { unsent, ..self.sample(now, false) });
             self.round = Round { began: now, ..Round::default() };
         }
     }
@@ -227,14 +252,22 @@ impl<T> Path<T> {
             timeout,
             outstanding: self.in_flight.saturating_mul(MSS),
             unsent: 0,
+            grown: self.round.grown,
             mss: MSS,
         }
     }
 
-    /// A window below one packet, which a policy may pace, is one packet here.
-    fn decide(&mut self, config: &PathConfig, sample: Sample) {
+    fn decide(&mut self, sample: Sample) {
         let decision = self.policy.update(&sample);
-        self.window = (decision.cwnd / MSS).clamp(1, config.most_in_flight);
+        self.round.grown = 0;
+        self.limit.set_cwnd(decision.cwnd);
+        self.limit.set_growth(&mut self.usage, self.policy.growth());
+        self.set_window();
+    }
+
+    /// A window below one packet, which a policy may pace, is one packet here.
+    fn set_window(&mut self) {
+        self.window = (self.limit.cwnd() / MSS).clamp(1, self.most);
     }
 
     /// The share of the window that is in flight, in 1/1024.

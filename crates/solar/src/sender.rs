@@ -138,7 +138,7 @@ impl<T: Clone> Sender<T> {
     pub(crate) fn acknowledged(&mut self, ack: Ack, now: Nanos) -> Option<T> {
         let path = self.paths.get_mut(usize::from(ack.path))?;
         let item = path.acknowledged(ack, now, &mut self.lost);
-        path.control(&self.config, now, self.waiting.len());
+        path.control(now, self.waiting.len());
         item
     }
 

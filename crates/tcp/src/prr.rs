@@ -1,8 +1,8 @@
 //! Proportional rate reduction (RFC 9937): how much is sent in fast recovery. What is in flight comes down to the new
 //! congestion window in one round trip, with the acknowledgements, and neither at once nor too far.
 //!
-//! Congestion control runs beside the data-path, and sets the new window up to a round trip after the loss. Until then,
-//! as much is sent as is delivered, within the old one.
+//! Congestion control runs beside the data-path, and sets the new window a little after the loss: with FlexTOE at once,
+//! with Laminar at its next run. Until then, as much is sent as is delivered, within the old one.
 use wire::Seq;
 
 /// State at the begin of recovery. All else is the difference to it.

@@ -68,7 +68,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// From the transport's buffer to receives. Returns what is left of the budget.
     fn copy_in(&mut self, flow: FlowId, mut budget: usize) -> Result<usize, String> {
         let Some(talk) = self.talks.get_mut(&flow) else { return Ok(budget) };
-        let Unit { copying: Copying { flows, scratch, .. }, memory, ways, .. } = &mut self.unit;
+        let Unit { copying: Copying { flows, scratch, .. }, memory, header_states, .. } = &mut self.unit;
         let Some(copied) = flows.get_mut(&flow) else { return Ok(budget) };
         let mut moved = 0;
         loop {
@@ -84,7 +84,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             (moved, budget) = (moved + count, budget - count);
         }
         talk.reported += moved as u64;
-        if let Some(way) = ways.get_mut(flow.line()).and_then(Option::as_deref_mut) {
+        if let Some(way) = header_states.get_mut(flow.line()).and_then(Option::as_deref_mut) {
             way.moved.copied_in += moved as u64;
         }
         let events = &mut self.events;
@@ -102,7 +102,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// From sends to the transport's buffer.
     fn copy_out(&mut self, flow: FlowId, mut budget: usize) -> Result<usize, String> {
         let Some(talk) = self.talks.get_mut(&flow) else { return Ok(budget) };
-        let Unit { copying: Copying { flows, scratch, .. }, memory, ways, .. } = &mut self.unit;
+        let Unit { copying: Copying { flows, scratch, .. }, memory, header_states, .. } = &mut self.unit;
         let Some(copied) = flows.get_mut(&flow) else { return Ok(budget) };
         // A transport that acknowledges what it never took ends no send.
         let acknowledged = self.transport.acknowledged(talk.socket).min(copied.written);
@@ -124,7 +124,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             }
         }
         talk.unsent -= written as u64;
-        if let Some(way) = ways.get_mut(flow.line()).and_then(Option::as_deref_mut) {
+        if let Some(way) = header_states.get_mut(flow.line()).and_then(Option::as_deref_mut) {
             (way.moved.fetched, way.moved.copied_out) =
                 (way.moved.fetched + written as u64, way.moved.copied_out + written as u64);
         }
