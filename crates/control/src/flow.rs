@@ -36,7 +36,7 @@ pub(crate) struct Flow {
     pub options: Arc<FlowOptions>,
     pub timers: FlowTimers,
     /// Answers to [`engine::Command::Freeze`] that are still to come.
-    pub freezing: u32,
+    pub freezing: u16,
     /// It is stopped so that its memory can be given back: who asked, and by what name.
     pub reclaim: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,

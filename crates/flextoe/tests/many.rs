@@ -198,6 +198,7 @@ impl Host {
                     self.removed.push(flow.0);
                 }
                 Event::Transport(stream::Event::Active(_))
+                | Event::Transport(stream::Event::Congestion(_))
                 | Event::Transport(stream::Event::LocalFin(_))
                 | Event::Transport(stream::Event::PeerFin(_))
                 | Event::Transport(stream::Event::PeerFinToo(_)) => {}
