@@ -24,6 +24,7 @@ mod plot;
 pub mod private_daemon;
 pub mod process;
 mod provenance;
+mod published;
 mod report;
 mod sample;
 pub mod servers;

@@ -1,8 +1,8 @@
 //! HTML page of all reports, with everything it needs inside.
 use crate::goals::{PARTS, Row, verdict};
 use crate::measurement::{plots, shown};
-use crate::paper::published;
 use crate::provenance::Provenance;
+use crate::published;
 use crate::report::Report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

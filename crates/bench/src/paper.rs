@@ -1,6 +1,5 @@
 //! Experiments of the papers by the number of their figure or table: `opentoe bench paper`.
 mod numbers;
-pub(crate) mod published;
 
 use crate::all;
 use crate::arguments::Common;
@@ -162,7 +161,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
     let parts: Vec<&Part> = chosen(&arguments.names)?.into_iter().map(|found| &found.part).collect();
     let done = all::measure_parts(tools, &parts, &arguments.common, &arguments.directory);
     for part in parts {
-        console::print(&published::text(part.name));
+        console::print(&crate::published::text(part.name));
     }
     done
 }
