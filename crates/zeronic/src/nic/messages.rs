@@ -132,7 +132,8 @@ impl Messages {
                 break;
             }
             incoming.extents.pop_front();
-            incoming.posted -= 1;
+            // Operations of verbs are extents without receives here.
+            incoming.posted = incoming.posted.saturating_sub(1);
             incoming.done.push_back(extent.len);
             (incoming.first, incoming.start) = (incoming.first.wrapping_add(1), extent.end());
         }
