@@ -179,8 +179,9 @@ impl ProtocolState {
     // Meets RFC 7323: 4.1-a.
     fn advance<O: Observer>(&mut self, seg: &Summary, work: &mut Work, now: Nanos, observer: O) {
         work.tally.acked = seg.ack - self.una;
-        // A window that is being reduced follows what is delivered (RFC 9937). After a timeout it grows again.
-        if !self.recovery.is_reducing() {
+        // A window that is being reduced follows what is delivered (RFC 9937). After a timeout it grows again. With an
+        // echo of congestion it does not grow: it is to be reduced (RFC 3168 section 6.1.2).
+        if !self.recovery.is_reducing() && !seg.flags.has(Flags::ECE) {
             self.grow_window(work.tally.acked.saturating_sub(self.reported_before(seg.ack)));
         }
         let old = std::mem::replace(&mut self.una, seg.ack);

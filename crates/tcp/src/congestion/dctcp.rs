@@ -5,7 +5,6 @@
 //! below one packet of Swift (Kumar et al., SIGCOMM 2020, section 3.4) are the same idea.
 use super::policy::{Decision, Kind, Needs, Policy, Sample};
 use super::window::Window;
-use crate::Growth;
 
 /// Weight of the newest round in `DCTCP.Alpha` (RFC 8257 section 4.2 recommends 1/16).
 const GAIN: f64 = 1.0 / 16.0;
@@ -33,8 +32,6 @@ pub(super) static KIND: Kind = Kind {
 #[derive(Debug, Clone)]
 struct Dctcp {
     window: Window,
-    /// How it grows with acknowledgements: in slow start, where it is not paced.
-    growth: Growth,
     /// Estimated share of marked bytes. Starts at 1, so that the first mark halves (section 3.3).
     alpha: f64,
     /// A mark or a loss was seen: slow start is over for good.
@@ -43,7 +40,6 @@ struct Dctcp {
 
 impl Policy for Dctcp {
     fn update(&mut self, sample: &Sample) -> Decision {
-        self.window.grow(sample.grown);
         if sample.undone {
             self.window.undo();
         }
@@ -53,13 +49,7 @@ impl Policy for Dctcp {
         } else if sample.acked > 0 || sample.losses > 0 {
             self.round(sample);
         }
-        let starts = self.window.in_slow_start() && !self.is_paced(sample);
-        self.growth = if starts { self.window.slow_start() } else { Growth::NONE };
         self.decision(sample)
-    }
-
-    fn growth(&self) -> Growth {
-        self.growth
     }
 
     fn ssthresh(&self) -> u32 {
@@ -69,8 +59,7 @@ impl Policy for Dctcp {
 
 impl Dctcp {
     fn new(mss: u32) -> Dctcp {
-        let window = Window::new(mss);
-        Dctcp { growth: window.slow_start(), window, alpha: 1.0, seen_congestion: false }
+        Dctcp { window: Window::new(mss), alpha: 1.0, seen_congestion: false }
     }
 
     /// A paced window lets two segments be under way, so that the second brings an acknowledgement at once.
@@ -116,10 +105,9 @@ impl Dctcp {
             self.marked(sample);
         } else if sample.window_limited(self.window.cwnd) {
             if self.window.in_slow_start() {
-                // What is paced does not grow with acknowledgements.
-                if self.growth == Growth::NONE {
-                    self.window.grow(sample.acked.min((self.window.ssthresh - self.window.cwnd).into()) as u32);
-                }
+                // Not with each acknowledgement: many flows that share a link would exceed it by as much again, and
+                // unevenly, between the first mark and the policy's next run.
+                self.window.grow(sample.acked.min((self.window.ssthresh - self.window.cwnd).into()) as u32);
             } else {
                 let step = if self.is_paced(sample) { sample.mss / PACED_UP } else { sample.mss };
                 self.window.grow(step);
@@ -141,14 +129,14 @@ impl Dctcp {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{DataPath, MSS, full_round};
+    use super::super::tests::{MSS, full_round};
     use super::*;
 
     // Checks RFC 3168: 6.1.2-a.
     #[test]
     fn the_first_mark_halves_and_a_light_one_later_hardly_shrinks() {
         let mut dctcp = Dctcp::new(MSS);
-        let before = DataPath::new(&dctcp, 10 * MSS).full_round(&mut dctcp, 1);
+        let before = dctcp.update(&full_round(1, 10 * MSS)).cwnd;
         assert_eq!(before, 20 * MSS);
         let marked = Sample { ecn_acked: before as u64, ..full_round(2, before) };
         assert_eq!(dctcp.update(&marked).cwnd, before / 2);
@@ -186,7 +174,7 @@ mod tests {
     #[test]
     fn a_loss_halves() {
         let mut dctcp = Dctcp::new(MSS);
-        let before = DataPath::new(&dctcp, 10 * MSS).full_round(&mut dctcp, 1);
+        let before = dctcp.update(&full_round(1, 10 * MSS)).cwnd;
         assert_eq!(dctcp.update(&Sample { losses: 1, ..full_round(2, before) }).cwnd, before / 2);
     }
 
@@ -202,7 +190,6 @@ mod tests {
         }
         let slow = dctcp.update(&all_marked(200, MSS));
         assert!(slow.cwnd == 2 * MSS && slow.rate < 1_000_000, "less than a segment a millisecond: {slow:?}");
-        assert_eq!(dctcp.growth(), Growth::NONE, "acknowledgements do not widen what is paced");
         let least = dctcp.update(&Sample { losses: 1, ..all_marked(201, MSS) });
         assert!(least.rate <= slow.rate / 2 + 1, "a loss does not widen it");
         let lost = dctcp.update(&Sample { timeout: true, ..full_round(202, MSS) });
