@@ -282,7 +282,7 @@ fn headers_in_another_order_are_found() {
     // Ethernet and IPv4 change places: the second clock puts the last header first.
     let files = &mut pair.design(Gress::Egress).files;
     let deparser = files.iter_mut().find(|file| file.name == "egress_deparser").unwrap();
-    let at = |header: usize| deparser.text.find(&format!("if (emit_{header}_q) begin")).unwrap();
+    let at = |header: usize| deparser.text.find(&format!("if (emit_{header}_q) data")).unwrap();
     let (ipv4, ethernet, dma) = (at(2), at(1), at(0));
     let text = &deparser.text;
     deparser.text = [&text[..ipv4], &text[ethernet..dma], &text[ipv4..ethernet], &text[dma..]].concat();
