@@ -35,6 +35,16 @@ fn resolve_addresses(net: &mut Net, client: &mut App) {
     client.connected(tag).unwrap().unwrap_err();
 }
 
+/// A connection from the first host to the second one opens.
+fn open(net: &mut Net) {
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    server.serve(net, 80);
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    client.connected(tag).unwrap().unwrap();
+    server.accepted().unwrap();
+}
+
 fn is_tcp(frame: &port::Frame) -> bool {
     parse(frame.bytes()).is_some()
 }
@@ -43,12 +53,7 @@ fn is_tcp(frame: &port::Frame) -> bool {
 #[test]
 fn a_handshake_makes_both_engines_agree() {
     let (mut net, logs) = two();
-    let (mut client, mut server) = (net.attach(0), net.attach(1));
-    server.serve(&mut net, 80);
-    let tag = client.connect(ip_of(1), 80, 0);
-    net.settle();
-    client.connected(tag).unwrap().unwrap();
-    server.accepted().unwrap();
+    open(&mut net);
     let (a, b) = (logs[0].lock().unwrap(), logs[1].lock().unwrap());
     let (a, b) = (a.installed.values().next().unwrap(), b.installed.values().next().unwrap());
     assert_eq!((a.snd_nxt, a.rcv_nxt), (b.rcv_nxt, b.snd_nxt));
@@ -69,12 +74,7 @@ fn a_host_leaves_options_out() {
             let tcp = control::TcpConfig { sack, timestamps, delayed_acks: false, intervals: 1 };
             let (mut net, logs) = two();
             net.nodes[at].host.base_mut().set_tcp(tcp);
-            let (mut client, mut server) = (net.attach(0), net.attach(1));
-            server.serve(&mut net, 80);
-            let tag = client.connect(ip_of(1), 80, 0);
-            net.settle();
-            client.connected(tag).unwrap().unwrap();
-            server.accepted().unwrap();
+            open(&mut net);
             for (end, log) in logs.iter().enumerate() {
                 let log = log.lock().unwrap();
                 let flow = log.installed.values().next().unwrap();

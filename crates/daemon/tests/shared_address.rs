@@ -230,16 +230,21 @@ fn sockets_and_programs_of_one_zeronic_host_meet() {
     }
 }
 
+/// Host `b` on a TAP device, whose other end is the kernel of a namespace.
+fn on_tap(netns: &Netns, transport: &str) -> String {
+    format!(
+        "log = \"error\"\n[[host]]\nname = \"b\"\naddress = \"{B}\"\nport = {{ kind = \"tap\", device = \"zero0\", \
+         netns = \"{}\", kernel_address = \"10.0.0.100/24\" }}\n\
+         [[zeronic]]\nhost = \"b\"\nname = \"z\"\ntransport = \"{transport}\"\n",
+        netns.path()
+    )
+}
+
 #[test]
 fn a_tap_device_may_be_shared() {
     let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
     for transport in transports("a TAP device") {
-        let mut toed = Toed::start(&format!(
-            "log = \"error\"\n[[host]]\nname = \"b\"\naddress = \"{B}\"\nport = {{ kind = \"tap\", device = \"zero0\", \
-             netns = \"{}\", kernel_address = \"10.0.0.100/24\" }}\n\
-             [[zeronic]]\nhost = \"b\"\nname = \"z\"\ntransport = \"{transport}\"\n",
-            netns.path()
-        ));
+        let mut toed = Toed::start(&on_tap(&netns, transport));
         let mut program = Program::open(&toed, "b");
         let (mine, theirs) = (stream(3, 40), stream(7, 40));
         let (_socket, mut sockets) = attach(&toed.socket(), "b");
@@ -269,12 +274,7 @@ fn a_reset_behind_the_peers_end_reaches_the_program() {
     let Ok(netns) = Netns::create() else { return println!("SKIPPED: a namespace needs privileges") };
     for transport in transports("a reset behind the end") {
         println!("over {transport}");
-        let mut toed = Toed::start(&format!(
-            "log = \"error\"\n[[host]]\nname = \"b\"\naddress = \"{B}\"\nport = {{ kind = \"tap\", device = \"zero0\", \
-             netns = \"{}\", kernel_address = \"10.0.0.100/24\" }}\n\
-             [[zeronic]]\nhost = \"b\"\nname = \"z\"\ntransport = \"{transport}\"\n",
-            netns.path()
-        ));
+        let mut toed = Toed::start(&on_tap(&netns, transport));
         let mut program = Program::open(&toed, "b");
         program.post(1, 0, Order::Listen(91, Carries::Stream));
         program.expect(Outcome::Listening);

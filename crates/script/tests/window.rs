@@ -69,6 +69,29 @@ fn a_window_that_is_half_empty_does_not_grow() {
     });
 }
 
+/// What is acknowledged with an echo of congestion lets as much go, and no more (RFC 3168 section 6.1.2).
+#[test]
+fn an_echo_of_congestion_does_not_widen_the_window() {
+    on_flextoe("min_rto_ms=1000,ecn=true,congestion=cubic", |s| {
+        let listener = s.listen();
+        s.send(segment(SYN | ECE | CWR, 0, 0).mss(1000));
+        s.expect(segment(SYN | ACK | ECE, 0, 1));
+        // Round trips are long: the policy runs later than what is sent with an acknowledgement.
+        s.sleep_ms(100);
+        s.send(segment(ACK, 1, 1));
+        let fd = s.accept(listener).unwrap();
+        s.write(fd, &[7; 40_000]).unwrap();
+        sent(s, 0, 10);
+        s.sleep_ms(99);
+        s.send(segment(ACK, 1, 1001));
+        sent(s, 10, 12);
+        assert_eq!(window(fd).0, 11);
+        s.send(segment(ACK | ECE, 1, 2001));
+        assert_eq!(window(fd).0, 11);
+        sent(s, 12, 13);
+    });
+}
+
 // Checks RFC 5681: 3.2-d.
 // Checks RFC 9937: 6-a.
 #[test]

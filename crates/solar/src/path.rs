@@ -68,8 +68,7 @@ pub(crate) struct Path<T> {
     usage: WindowUse,
     /// Bytes that are settled, as a stream has them that are acknowledged.
     settled: Seq,
-    /// Packets.
-    window: u32,
+    /// Most packets in flight.
     most: u32,
     round: Round,
 }
@@ -89,7 +88,6 @@ impl<T> Path<T> {
             usage: WindowUse::new(settled, growth),
             settled,
             most: config.most_in_flight,
-            window: (initial_window(MSS) / MSS).min(config.most_in_flight),
             round: Round::default(),
         }
     }
@@ -99,13 +97,13 @@ impl<T> Path<T> {
     }
 
     pub(crate) fn report(&self) -> PathReport {
-        let Path { rtt, in_flight, window, .. } = self;
-        PathReport { works: self.works(), rtt: rtt.srtt(), in_flight: *in_flight, window: *window }
+        let Path { rtt, in_flight, .. } = self;
+        PathReport { works: self.works(), rtt: rtt.srtt(), in_flight: *in_flight, window: self.window() }
     }
 
     /// Packets that may be sent now.
     pub(crate) fn room(&self) -> u32 {
-        if self.works() { self.window.saturating_sub(self.in_flight) } else { 0 }
+        if self.works() { self.window().saturating_sub(self.in_flight) } else { 0 }
     }
 
     /// A packet is sent: its number.
@@ -158,7 +156,6 @@ impl<T> Path<T> {
         let max = self.settled + self.in_flight.saturating_mul(MSS);
         let news = Acknowledged { una: self.settled, max, bytes: MSS, mss: MSS };
         self.round.grown += self.limit.acknowledge(&mut self.usage, &news);
-        self.set_window();
         self.settle();
         self.round.acked += 1;
         self.round.marked += u32::from(ack.marked);
@@ -262,16 +259,41 @@ impl<T> Path<T> {
         self.round.grown = 0;
         self.limit.set_cwnd(decision.cwnd);
         self.limit.set_growth(&mut self.usage, self.policy.growth());
-        self.set_window();
     }
 
-    /// A window below one packet, which a policy may pace, is one packet here.
-    fn set_window(&mut self) {
-        self.window = (self.limit.cwnd() / MSS).clamp(1, self.most);
+    /// The window in packets. One below one packet, which a policy may pace, is one packet here.
+    fn window(&self) -> u32 {
+        (self.limit.cwnd() / MSS).clamp(1, self.most)
     }
 
     /// The share of the window that is in flight, in 1/1024.
     pub(crate) fn load(&self) -> u32 {
-        self.in_flight.saturating_mul(1024) / self.window
+        self.in_flight.saturating_mul(1024) / self.window()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcp::congestion::CongestionName;
+
+    // Checks RFC 5681: 3.1-c.
+    #[test]
+    fn acknowledgements_widen_the_window_and_a_timeout_reduces_it() {
+        let congestion = CongestionName::named("cubic").unwrap();
+        let config = PathConfig { congestion, ..PathConfig::default() };
+        let mut path = Path::new(&config, 0);
+        let (first, mut lost) = (path.report().window, VecDeque::new());
+        (0..first).for_each(|item| _ = path.send(Some(item), 1));
+        for sequence in 0..first {
+            let ack = Ack { path: 0, sequence, marked: false };
+            assert_eq!(path.acknowledged(ack, 1_000_000, &mut lost), Some(sequence));
+            assert_eq!(path.report().window, first + sequence + 1, "before the policy runs");
+        }
+        path.control(2_000_000, 1);
+        assert_eq!(path.report().window, 2 * first, "it has that already");
+        path.send(Some(first), 3_000_000);
+        path.time_out(&config, path.deadline().unwrap(), &mut lost);
+        assert_eq!((path.report().window, lost), (1, VecDeque::from([first])));
     }
 }

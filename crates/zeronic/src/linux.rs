@@ -66,6 +66,16 @@ impl Kernel {
         let left = unacknowledged(&self.socket).map(|left| u64::from(left).saturating_sub(u64::from(self.ending)));
         left.unwrap_or(self.written)
     }
+
+    /// What was read. Behind the peer's FIN, reading reports the end again and again, also after a reset. A reset
+    /// matters as long as the peer has not acknowledged everything.
+    fn came(&mut self, came: InOrder) -> Result<InOrder, String> {
+        self.ended |= came.ended;
+        if self.ended && self.unacknowledged() > 0 {
+            sockopt::socket_error(&self.socket).and_then(|error| error).map_err(ended)?;
+        }
+        Ok(came)
+    }
 }
 
 /// The transport.
@@ -288,14 +298,7 @@ impl Transport for LinuxTcp {
                 return failed.map_or(Ok(InOrder::default()), Err);
             }
         };
-        kernel.ended |= came.ended;
-        // Behind the peer's FIN, reading reports its end again and again, also after a reset. A reset matters as long
-        // as the peer has not acknowledged everything.
-        if kernel.ended && kernel.unacknowledged() > 0 {
-            let error = sockopt::socket_error(&kernel.socket).and_then(|error| error);
-            error.map_err(|error| format!("the kernel's TCP ended the connection: {error}"))?;
-        }
-        Ok(came)
+        kernel.came(came)
     }
 
     fn read(&mut self, socket: Socket, into: &mut [u8]) -> Result<InOrder, String> {
@@ -304,10 +307,7 @@ impl Transport for LinuxTcp {
         }
         let Some(Some(kernel)) = self.sockets.get_mut(socket.0 as usize) else { return Ok(InOrder::default()) };
         match receive(&kernel.socket, into) {
-            Ok(came) => {
-                kernel.ended |= came.ended;
-                Ok(came)
-            }
+            Ok(came) => kernel.came(came),
             Err(Errno::AGAIN | Errno::INTR) => Ok(InOrder::default()),
             Err(Errno::NOTCONN) => {
                 self.take_in();

@@ -109,7 +109,7 @@ impl TcpPorts {
 
     /// The second stack has no listener and no connection of a program on a port any more.
     pub fn leave(&self, port: u16) {
-        if !self.range.contains(&port) {
+        if self.second.has(port) && !self.range.contains(&port) {
             self.left.put(port, true);
         }
     }

@@ -190,13 +190,12 @@ pub(super) fn module(plan: &Plan, unit: &Unit, clocks: usize, module: &str, plac
     functions_of(&mut text, program, unit);
     let address = bits_for(size as usize);
     let index = super::text::fit("index", unit.index_bits, 32);
-    // As late as the entry is.
-    let (late, signals): (Vec<_>, [Vec<String>; 2]) = (
-        (0..=clocks).map(|clock| "_q".repeat(clock)).collect(),
-        ["op", "control_write"].map(|name| (1..=clocks).map(|clock| name.to_owned() + &"_q".repeat(clock)).collect()),
-    );
-    text.line(format!("{} {};", logic(unit.op_bits()), signals[0].join(", ")));
-    text.line(format!("logic {};", signals[1].join(", ")));
+    // By clocks behind the index: as late as the entry is at last.
+    let late: Vec<String> = (0..=clocks).map(|clock| "_q".repeat(clock)).collect();
+    for (name, kind) in [("op", logic(unit.op_bits())), ("control_write", logic(1))] {
+        let names: Vec<String> = late[1..].iter().map(|ending| format!("{name}{ending}")).collect();
+        text.line(format!("{kind} {};", names.join(", ")));
+    }
     text.line("always_ff @(posedge clk) begin");
     for (from, to) in late.iter().zip(&late[1..]) {
         text.line(format!("op{to} <= op{from};"));

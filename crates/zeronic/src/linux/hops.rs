@@ -45,10 +45,10 @@ impl Hops {
         let answer = found.and_then(|hop| hop.answer).filter(|(_, since)| now.saturating_sub(*since) < STALE_NS);
         let is_fresh = answer.is_some_and(|(_, since)| now.saturating_sub(since) < FRESH_NS);
         let was_asked = found.is_some_and(|hop| now.saturating_sub(hop.asked) < AGAIN_NS);
-        if !is_fresh && !was_asked && self.ask(remote).is_err_and(|error| error == Errno::NETUNREACH) {
-            return NextHop::None;
-        }
         if !is_fresh && !was_asked {
+            if self.ask(remote).is_err_and(|error| error == Errno::NETUNREACH) {
+                return NextHop::None;
+            }
             if self.known.len() >= MOST {
                 self.known.clear();
             }
