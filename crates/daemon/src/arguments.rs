@@ -21,9 +21,13 @@ pub struct Arguments {
     /// Take the place of the daemon that runs at this socket, with its programs and connections (docs/TAKEOVER.md)
     #[arg(long)]
     pub takeover: bool,
-    /// Return when programs can attach, and let the daemon go on in the background
+    /// Return when programs can attach, and let the daemon go on in the background; it logs to a file beside its socket,
+    /// unless standard error is a file or the journal
     #[arg(long, conflicts_with_all = ["check", "announce"])]
     pub background: bool,
+    /// Log to this file, instead of to standard error, from when programs can attach
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Only check the configuration, and that users, groups, modules and cores that it names are there
     #[arg(long)]
     pub check: bool,

@@ -35,19 +35,23 @@ fn print(line: &str) -> Result<(), String> {
 }
 
 fn serve(arguments: &Arguments) -> Result<(), String> {
+    let mut config = config::read(&arguments.config)?;
+    if let Some(socket) = &arguments.socket {
+        config.service.socket = Some(socket.clone());
+    }
     if arguments.background {
-        let daemon = background::start()?;
+        let log = background::log(arguments, &config.service);
+        let daemon = background::start(log.as_deref())?;
+        if let Some(log) = log.as_ref().or(arguments.log.as_ref()) {
+            print(&format!("the daemon logs to {}", log.display()))?;
+        }
         return print(&format!("the daemon runs in the background as process {daemon}"));
     }
-    let mut config = config::read(&arguments.config)?;
     if arguments.check {
         let file = arguments.config.display();
         config::machine(&config).map_err(|sentence| format!("{file}: {sentence}"))?;
         let hosts: Vec<&str> = config.hosts.iter().map(|host| host.stack.name.as_str()).collect();
         return print(&format!("{file} is in order: hosts {}", hosts.join(", ")));
-    }
-    if let Some(socket) = &arguments.socket {
-        config.service.socket = Some(socket.clone());
     }
     logging::start(config.service.log);
     daemon::run(
@@ -56,6 +60,7 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
             owner: arguments.owner,
             announce: arguments.announce,
             takeover: arguments.takeover,
+            log: arguments.log.clone(),
             ..Options::default()
         },
     )

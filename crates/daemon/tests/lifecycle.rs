@@ -12,7 +12,7 @@ use port::capture::pcapng::{self, Block};
 use serde_json::{Value, json};
 use shm::handover;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, read_to_string};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,31 @@ fn a_library_of_another_version_is_refused_with_a_sentence() {
     assert_eq!(sentence, "this daemon has no host `c`; it has a, b");
     let Answer::Refused(_) = send_hello(&toed.socket(), &json!("?")) else { panic!("a malformed hello was accepted") };
     assert!(toed.contexts().is_empty());
+}
+
+/// Whoever reads what the command prints reads to its end, which comes while the daemon runs on.
+#[test]
+fn a_daemon_in_the_background_holds_no_pipe_of_its_command() {
+    let directory = std::env::temp_dir().join(format!("toed-background-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("toed.toml"), CONFIGURATION.replace("\"warn\"", "\"info\"")).unwrap();
+    let socket = directory.join("toed.sock");
+    let mut command =
+        toed(&directory).arg("--background").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (out, err) = (command.stdout.take().unwrap(), command.stderr.take().unwrap());
+    let reader = std::thread::spawn(move || [read_to_string(out).unwrap(), read_to_string(err).unwrap()]);
+    until("the end of what the command prints", || reader.is_finished());
+    let [printed, errors] = reader.join().unwrap();
+    assert!(command.wait().unwrap().success(), "{errors}");
+    assert!(is_running(&socket), "{printed}{errors}");
+    let log = directory.join("toed.log");
+    assert!(printed.contains(&format!("the daemon logs to {}", log.display())), "{printed}");
+    ask(&socket, &Question::Stop).unwrap();
+    until("the end", || !is_running(&socket));
+    assert!(errors.contains("applications attach at"), "the start is reported to the command: {errors}");
+    until("its last line", || fs::read_to_string(&log).unwrap().contains("end"));
+    println!("{}", fs::read_to_string(&log).unwrap());
+    fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

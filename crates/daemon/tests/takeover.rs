@@ -56,8 +56,7 @@ fn a_background_daemon_takes_over_as_the_main_process() {
     let manager = UnixDatagram::bind(&place).unwrap();
     manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut reload = toed(&old.directory);
-    // The daemon in the background keeps the standard error that it was given.
-    reload.args(["--takeover", "--background"]).env("NOTIFY_SOCKET", &place).stderr(Stdio::inherit());
+    reload.args(["--takeover", "--background"]).env("NOTIFY_SOCKET", &place);
     let output = reload.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
