@@ -21,8 +21,8 @@ pub struct Arguments {
     /// Take the place of the daemon that runs at this socket, with its programs and connections (docs/TAKEOVER.md)
     #[arg(long)]
     pub takeover: bool,
-    /// Return when programs can attach, and let the daemon go on in the background; it logs to a file beside its socket,
-    /// unless standard error is a file or the journal
+    /// Return when programs can attach, and let the daemon go on in the background. It logs to a file beside its
+    /// socket then, unless standard error is a file or the journal
     #[arg(long, conflicts_with_all = ["check", "announce"])]
     pub background: bool,
     /// Log to this file, instead of to standard error, from when programs can attach

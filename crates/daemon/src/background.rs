@@ -1,7 +1,8 @@
 //! `--background`: a daemon that goes on by itself once programs can attach to it, while the process that was
 //! asked for it ends. A service manager's reload command is such a process: it waits for its end.
+use crate::arguments::Arguments;
 use crate::config::ServiceConfig;
-use crate::{Arguments, default_socket};
+use crate::sockets::default_socket;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -11,8 +12,8 @@ use std::process::{Command, Stdio};
 /// The switch that asks for it.
 const SWITCH: &str = "--background";
 
-/// The file that such a daemon logs to, where its command line names none: beside its socket. None where it goes on with
-/// the standard error that it was given, which is a file or the journal. A pipe's reader would wait for its end, and a
+/// The file that such a daemon logs to, where its command line names none: beside its socket. None where it keeps the
+/// standard error that it was given, which is a file or the journal. A pipe's reader would wait for its end, and a
 /// terminal may go away.
 pub fn log(arguments: &Arguments, service: &ServiceConfig) -> Option<PathBuf> {
     let stays = rustix::fs::fstat(std::io::stderr())
@@ -23,8 +24,8 @@ pub fn log(arguments: &Arguments, service: &ServiceConfig) -> Option<PathBuf> {
     Some(service.socket.clone().unwrap_or_else(default_socket).with_extension("log"))
 }
 
-/// Starts this program again with the same arguments but [`SWITCH`], in a process group of its own, so that an interrupt
-/// of this one's terminal does not end it. Waits until programs can attach. Gives its process number. The error is a
+/// Starts this program again with the same arguments but [`SWITCH`], in a process group of its own: an interrupt from
+/// this one's terminal does not end it. Waits until programs can attach. Gives its process number. The error is a
 /// sentence; what is in the way, the daemon itself reports.
 pub fn start(log: Option<&Path>) -> Result<u32, String> {
     let failed = |error: std::io::Error| format!("cannot start a daemon in the background: {error}");
