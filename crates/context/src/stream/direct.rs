@@ -30,8 +30,8 @@ const ALL: u32 = POSTED | TAKEN | HELD | WANTED;
 /// The other bits of the word count changes of owner.
 const OWNER_CHANGE: u32 = ALL + 1;
 
-/// Places of the words behind the count of landed bytes, which has eight bytes: the owner, where the buffer's first
-/// byte is in the stream, its offset in the heap, its length. And the engine's: where the stretch begins, how far
+/// Places of the words behind the count of landed bytes, which has eight bytes. They are the owner, the stream position
+/// of the buffer's first byte, its offset in the heap, its length. And the engine's: where the stretch begins, how far
 /// anything lies there, where it ended.
 const WORDS: [usize; 7] = [8, 12, 16, 20, 24, 28, 32];
 
@@ -73,6 +73,7 @@ pub enum TakenBack {
 
 impl DirectWords {
     /// Those of slot `index`; none where the region has no heap.
+    #[inline]
     pub fn new(region: &Arc<Region>, geometry: &Geometry, index: u32) -> Option<DirectWords> {
         HeapWords::new(region, geometry, index, Geometry::direct_at).map(|place| DirectWords { place })
     }

@@ -13,15 +13,27 @@ pub(super) struct HeapWords {
 }
 
 impl HeapWords {
-    /// Those of slot `index`, which begin at `at`; none where the region has no heap.
+    /// Those of slot `index`, which begin at `at`; none where the region has no heap. Each connection asks as it opens,
+    /// and most regions have none: so the test stands in the caller.
+    #[inline]
     pub(super) fn new(
         region: &Arc<Region>,
         geometry: &Geometry,
         index: u32,
         at: fn(&Geometry, u32) -> usize,
     ) -> Option<HeapWords> {
-        let has_heap = geometry.heap_bytes > 0 && index < geometry.slots;
-        has_heap.then(|| HeapWords { region: Arc::clone(region), geometry: *geometry, at: at(geometry, index) })
+        if geometry.heap_bytes == 0 { None } else { HeapWords::in_heap(region, geometry, index, at) }
+    }
+
+    #[cold]
+    fn in_heap(
+        region: &Arc<Region>,
+        geometry: &Geometry,
+        index: u32,
+        at: fn(&Geometry, u32) -> usize,
+    ) -> Option<HeapWords> {
+        let exists = index < geometry.slots;
+        exists.then(|| HeapWords { region: Arc::clone(region), geometry: *geometry, at: at(geometry, index) })
     }
 
     /// The heap: an offset is a position of this ring. Nothing lies outside it.

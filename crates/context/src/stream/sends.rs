@@ -62,6 +62,7 @@ pub struct SendWords {
 
 impl SendWords {
     /// Those of slot `index`; none where the region has no heap.
+    #[inline]
     pub fn new(region: &Arc<Region>, geometry: &Geometry, index: u32) -> Option<SendWords> {
         HeapWords::new(region, geometry, index, Geometry::sends_at).map(|place| SendWords { place })
     }

@@ -154,7 +154,7 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
 #[inline(always)]
 pub(crate) fn take_completion(socket: &mut Socket, sets: &mut Slab<EpollSet>, completion: &Completion) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
-    if stream.waits_for_room | stream.marked | stream.reclaim.refers || !matches!(socket.waiters, Few::None) {
+    if stream.waits_for_room | stream.slow_completions || !matches!(socket.waiters, Few::None) {
         return None;
     }
     match (stream.advance(completion), &socket.watchers) {

@@ -63,8 +63,11 @@ pub(crate) struct Stream {
     pub gone: bool,
     /// The program waits for room.
     pub waits_for_room: bool,
-    /// Not every byte that comes or goes wakes up who waits ([`marks`]).
+    /// Not every byte that comes or goes wakes waiting threads ([`marks`]).
     pub marked: bool,
+    /// It has a mark or sends by reference: its completions take the slow path. One byte, so that the fast path tests
+    /// one.
+    pub slow_completions: bool,
     /// A bump found the ring full and is still to be sent.
     pub pending: bool,
     /// Bytes were written that were not sent to the engine (`MSG_MORE`, `TCP_CORK`).
@@ -113,6 +116,7 @@ impl Stream {
             gone: false,
             waits_for_room: false,
             marked: false,
+            slow_completions: false,
             pending: false,
             bump_held: false,
             reclaim: idle::State::default(),

@@ -18,6 +18,7 @@ impl Stream {
     /// The program waits for so many bytes at least. The flag stays: another process may have a mark of its own.
     pub(crate) fn use_low_mark(&mut self, low_mark: u32) {
         self.marked = low_mark > 1 || self.unsent_mark() > 0;
+        self.slow_completions = self.marked | self.reclaim.refers;
         if low_mark > 1 {
             self.raise(LOW_MARK);
         }

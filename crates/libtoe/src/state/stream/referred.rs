@@ -19,6 +19,7 @@ impl Stream {
 
     fn references(&mut self) -> &mut References {
         self.reclaim.refers = true;
+        self.slow_completions = true;
         self.rare.get_or_insert_default().references.get_or_insert_default()
     }
 
@@ -165,6 +166,7 @@ impl Stream {
     /// In a child of fork: what is under way, and its notifications, are the parent's.
     pub(crate) fn forget_references(&mut self) {
         self.reclaim.refers = false;
+        self.slow_completions = self.marked;
         if let Some(rare) = self.rare.as_deref_mut() {
             rare.references = None;
         }
