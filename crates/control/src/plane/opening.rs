@@ -102,7 +102,7 @@ impl ControlPlane {
 
     /// A SYN for a listener (RFC 9293 section 3.10.7.2).
     pub(super) fn on_listen(&mut self, out: &mut Outbox<'_>, syn: Syn<'_>, frame: Option<&mut Frame>) {
-        let Syn { segment, station: src_mac, above } = syn;
+        let segment = syn.segment;
         let Some(binding) = self.listener_of(out, segment) else {
             return self.refuse(out, segment);
         };
@@ -117,6 +117,12 @@ impl ControlPlane {
             // "Any other control or data-bearing segment (not containing SYN)": drop.
             return out.drops.count(DropReason::NoAck);
         }
+        self.on_syn(out, binding, syn, frame);
+    }
+
+    /// A SYN for a listener: it begins a handshake, within the limits of host and listener.
+    fn on_syn(&mut self, out: &mut Outbox<'_>, binding: u32, syn: Syn<'_>, frame: Option<&mut Frame>) {
+        let Syn { segment, station: src_mac, above } = syn;
         out.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if self.flows.len() >= out.config.max_flows as usize {
             return out.refuse(DropReason::FlowTable);

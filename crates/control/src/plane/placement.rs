@@ -10,14 +10,14 @@ use crate::journal::Record;
 use crate::memory_config::MemoryConfig;
 use crate::outbox::Outbox;
 use context::{Class, Reply, Slot};
-use engine::stream::{self, FlowStats};
+use engine::stream::{self, FlowParams, FlowStats};
 use engine::{Command, ContextId, Exception, FlowId};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::{CongestionName, Decision, initial_window};
 use tcp::{Agreed, Closing, Established, RttEstimator};
 
 impl ControlPlane {
-    /// Hands connections that wait for a context to those that take some.
+    /// Gives connections that wait for a context to those that take some.
     pub(super) fn place(&mut self, out: &mut Outbox<'_>, binding: u32) {
         self.bindings.settle(&self.flows, binding);
         self.place_parked(out, binding);
@@ -200,16 +200,21 @@ impl ControlPlane {
         self.flows.insert(Flow { record, ..flow });
         self.connections.set(tuple, Lifecycle::Flow(id));
         let params = self.flows.params(out, id, &open, rx, tx)?;
-        out.commands.push(Command::Install(Box::new(params)));
-        if out.config.limits.nagle {
-            out.commands.push(stream::Command::Nagle(id, true).into());
-        }
-        if open.written > open.early {
-            let Established { written: tx_head, .. } = open;
-            out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head: 0, fin: false }.into());
-        }
+        command_install(out, id, &open, Box::new(params));
         out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
         Some((id, mss))
+    }
+}
+
+/// Commands the engine to run a new flow, from where its handshake has left it.
+fn command_install(out: &mut Outbox<'_>, id: FlowId, open: &Established, params: Box<FlowParams>) {
+    out.commands.push(Command::Install(params));
+    if out.config.limits.nagle {
+        out.commands.push(stream::Command::Nagle(id, true).into());
+    }
+    if open.written > open.early {
+        let tx_head = open.written;
+        out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head: 0, fin: false }.into());
     }
 }
 

@@ -1,5 +1,5 @@
 //! Checks across keys: the parts of a configuration must fit together.
-use super::{Config, HostSection, PortKind, addressing};
+use super::{Config, FabricSection, HostSection, PortKind, addressing};
 use control::TcpConfig;
 use engines::Backend;
 use std::collections::HashSet;
@@ -12,69 +12,85 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     }
     let fabrics = unique("fabric", config.fabrics.iter().map(|fabric| fabric.name.as_str()))?;
     unique("host", config.hosts.iter().map(|host| host.stack.name.as_str()))?;
-    for fabric in &config.fabrics {
-        fabric.config.check().map_err(|sentence| format!("fabric {}: {sentence}", fabric.name))?;
-        for uplink in &fabric.uplinks {
-            let with_context = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
-            uplink.plan().map_err(with_context)?;
-            if uplink.has_address() {
-                return Err(with_context(
-                    "`address` and `prefix_len` are for ports of hosts: an uplink has none".into(),
-                ));
-            }
-            if uplink.kind == PortKind::Fabric {
-                return Err(with_context("a fabric is no uplink of a fabric; use tap or afxdp".into()));
-            }
-        }
-    }
+    config.fabrics.iter().try_for_each(fabric)?;
     let threads = config.service.thread.len().max(1);
     for host in &config.hosts {
-        let with_context = |sentence| format!("host {}: {sentence}", host.stack.name);
-        host.stack.validate()?;
-        modules(host).map_err(with_context)?;
-        receives(host).map_err(with_context)?;
-        if !host.engine.has_program() && host.stack.backend.kind != Backend::Native {
-            let (backend, engine) = (host.stack.backend.kind.name(), host.engine.name());
-            return Err(with_context(format!(
-                "backend \"{backend}\" runs P4 programs, and engine {engine} has none: engine = \"laminar\""
-            )));
-        }
-        if host.stack.backend.waveform.is_some() && host.stack.backend.kind != Backend::Rtl {
-            return Err(with_context("backend: only simulated RTL has a waveform: kind = \"rtl\"".into()));
-        }
-        host.mapping.check().map_err(|sentence| with_context(format!("mapping: {sentence}")))?;
-        ports(host).map_err(with_context)?;
-        addressing::check(host).map_err(with_context)?;
-        if let Some(most) = host.engine.most_flows().filter(|most| host.stack.max_flows > *most) {
-            let (engine, wanted) = (host.engine.name(), host.stack.max_flows);
-            return Err(with_context(format!(
-                "max_flows is {wanted}, and the {engine} engine holds {most} connections at most"
-            )));
-        }
-        if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
-            return Err(with_context(
-                "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
-            ));
-        }
-        if host.stack.memory.heap_bytes > 0 && !host.engine.lands_directly() {
-            return Err(with_context(
-                "memory.heap_bytes is for received bytes that land in programs' memory, which only zeronic and \
-                 zeronic-laminar do: engine = \"zeronic\""
-                    .into(),
-            ));
-        }
-        lines(host).map_err(with_context)?;
-        let fabrics_of = host.ports.iter().filter_map(|port| port.fabric.as_deref());
-        if let Some(name) = fabrics_of.into_iter().find(|name| !fabrics.contains(name)) {
-            return Err(with_context(format!("no fabric is called `{name}`")));
-        }
-        if host.thread >= threads {
-            return Err(with_context(format!("thread is {}, and there are {threads} (counted from 0)", host.thread)));
-        }
+        host_fits(host, &fabrics, threads).map_err(|sentence| format!("host {}: {sentence}", host.stack.name))?;
     }
     crate::block::check(config)?;
     crate::zeronic::check(config, threads)?;
     addressing::unique(config)
+}
+
+/// A fabric, with its uplinks.
+fn fabric(fabric: &FabricSection) -> Result<(), String> {
+    fabric.config.check().map_err(|sentence| format!("fabric {}: {sentence}", fabric.name))?;
+    for uplink in &fabric.uplinks {
+        let with_context = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
+        uplink.plan().map_err(with_context)?;
+        if uplink.has_address() {
+            return Err(with_context("`address` and `prefix_len` are for ports of hosts: an uplink has none".into()));
+        }
+        if uplink.kind == PortKind::Fabric {
+            return Err(with_context("a fabric is no uplink of a fabric; use tap or afxdp".into()));
+        }
+    }
+    Ok(())
+}
+
+/// A host: its engine, its ports, and what of the service it names.
+fn host_fits(host: &HostSection, fabrics: &HashSet<&str>, threads: usize) -> Result<(), String> {
+    host.stack.validate()?;
+    modules(host)?;
+    receives(host)?;
+    backend(host)?;
+    host.mapping.check().map_err(|sentence| format!("mapping: {sentence}"))?;
+    ports(host)?;
+    addressing::check(host)?;
+    memory(host)?;
+    lines(host)?;
+    let mut fabrics_of = host.ports.iter().filter_map(|port| port.fabric.as_deref());
+    if let Some(name) = fabrics_of.find(|name| !fabrics.contains(name)) {
+        return Err(format!("no fabric is called `{name}`"));
+    }
+    if host.thread >= threads {
+        return Err(format!("thread is {}, and there are {threads} (counted from 0)", host.thread));
+    }
+    Ok(())
+}
+
+/// The backend that runs a P4 program.
+fn backend(host: &HostSection) -> Result<(), String> {
+    let backend = &host.stack.backend;
+    if !host.engine.has_program() && backend.kind != Backend::Native {
+        let (backend, engine) = (backend.kind.name(), host.engine.name());
+        return Err(format!(
+            "backend \"{backend}\" runs P4 programs, and engine {engine} has none: engine = \"laminar\""
+        ));
+    }
+    if backend.waveform.is_some() && backend.kind != Backend::Rtl {
+        return Err("backend: only simulated RTL has a waveform: kind = \"rtl\"".into());
+    }
+    Ok(())
+}
+
+/// Tables and memory that the engine offers.
+fn memory(host: &HostSection) -> Result<(), String> {
+    if let Some(most) = host.engine.most_flows().filter(|most| host.stack.max_flows > *most) {
+        let (engine, wanted) = (host.engine.name(), host.stack.max_flows);
+        return Err(format!("max_flows is {wanted}, and the {engine} engine holds {most} connections at most"));
+    }
+    if host.stack.memory.log_bytes > 0 && !host.engine.keeps_logs() {
+        return Err(
+            "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into()
+        );
+    }
+    if host.stack.memory.heap_bytes > 0 && !host.engine.lands_directly() {
+        return Err("memory.heap_bytes is for received bytes that land in programs' memory, which only zeronic and \
+                    zeronic-laminar do: engine = \"zeronic\""
+            .into());
+    }
+    Ok(())
 }
 
 /// A flow table with fewer lines than connections.
@@ -91,7 +107,6 @@ fn lines(host: &HostSection) -> Result<(), String> {
     Ok(())
 }
 
-/// The ports of a host: their keys, their addresses, and the routes that name them.
 /// Where the engine's modules run.
 fn modules(host: &HostSection) -> Result<(), String> {
     if !host.engine.has_mapping() && host.mapping != engines::Mapping::default() {
@@ -104,6 +119,7 @@ fn modules(host: &HostSection) -> Result<(), String> {
     Ok(())
 }
 
+/// How the engine receives.
 fn receives(host: &HostSection) -> Result<(), String> {
     host.tcp.check()?;
     if !host.engine.receives_as_chosen() && host.tcp.receiving() != TcpConfig::default().receiving() {
@@ -112,6 +128,7 @@ fn receives(host: &HostSection) -> Result<(), String> {
     Ok(())
 }
 
+/// The ports of a host: their keys, their addresses, and the routes that name them.
 fn ports(host: &HostSection) -> Result<(), String> {
     if host.ports.is_empty() {
         return Err("it has no port: a [[host.port]] section is needed".into());
