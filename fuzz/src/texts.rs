@@ -1,6 +1,6 @@
 //! Whatever a person or a program of theirs writes: questions to the daemon, configuration, XDP objects, P4 sources.
 use daemon::protocol::Question;
-use engine::{FramePool, ModuleSource, Segment};
+use engine::{FramePool, ModuleSource, Packet};
 use std::path::Path;
 
 /// What the kept P4 sources include.
@@ -36,7 +36,7 @@ pub(crate) fn xdp(bytes: &[u8]) {
         for mut replica in [program.replica(0), program.interpreted(0)] {
             let mut frame = pool.large();
             frame.resize(len);
-            replica.process(Segment { frame: &mut frame, flow: None, now: now as u64 });
+            replica.process(Packet { frame: &mut frame, flow: None, now: now as u64 });
         }
     }
 }

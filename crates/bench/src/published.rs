@@ -1,7 +1,7 @@
 //! Figures that the papers give in their text and tables, for the experiments that have a measurement here. What only a
 //! curve shows is left out: nothing here was read off a picture.
 
-/// What a paper says of one thing.
+/// A published figure.
 pub(crate) type Figure = (&'static str, &'static str);
 
 /// The figures of an experiment.

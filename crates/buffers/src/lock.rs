@@ -14,7 +14,7 @@ pub struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only who holds the lock reaches the value.
+// SAFETY: only the holder of the lock reaches the value.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {

@@ -175,7 +175,7 @@ fn runtime_directory() -> Option<PathBuf> {
 }
 
 /// A directory of its own. Others may pass through it but not list it: a process that has the socket's random name may
-/// attach, which includes a server that gave root up before it opens its first socket.
+/// attach. This includes a server that gives root up before it opens its first socket.
 fn directory() -> Result<PathBuf, String> {
     let base = runtime_directory().unwrap_or_else(std::env::temp_dir);
     let named = |attempt| base.join(format!("{DIRECTORY}{}-{attempt}", std::process::id()));
@@ -213,8 +213,8 @@ fn device(socket: &Path) -> String {
     tap.unwrap_or("a TAP device").into()
 }
 
-/// The first network 10.77.N.0/24 to which the kernel has no route yet, and in which no host of another such daemon is:
-/// without a TAP device, the kernel has no route to that one.
+/// The first network 10.77.N.0/24 to which the kernel has no route yet, and in which no host of another such daemon is.
+/// Without a TAP device, the kernel has no route to that host.
 fn free_network() -> Result<(Ipv4Addr, u8), String> {
     let table = fs::read_to_string("/proc/net/route").unwrap_or_default();
     let routes = table.lines().skip(1).filter_map(route);

@@ -160,7 +160,7 @@ fn hello(socket: &str) -> Value {
 }
 
 #[test]
-fn who_asks_for_something_else_gets_a_daemon_of_its_own() {
+fn a_different_request_gets_a_daemon_of_its_own() {
     let Some(netns) = network() else { return };
     let scratch = Scratch::new();
     let start = |options: &[&str]| Program::start(run(&scratch, options), &netns);

@@ -1,4 +1,4 @@
-//! Output of the programs for people. A reader that went away (`opentoe ls | head`) is no error; any other failure to
+//! Output of the programs for people. A reader that went away (`opentoe ls | head`) is no error. Any other failure to
 //! write is remembered, and [`finish`] returns it at the end: an empty file must not look like an empty answer.
 #![forbid(unsafe_code)]
 

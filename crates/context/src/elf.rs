@@ -43,12 +43,12 @@ pub struct Elf {
     /// Where in the file the program headers are.
     pub headers_at: u64,
     /// The program headers.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<ProgramHeader>,
 }
 
 /// A program header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct ProgramHeader {
     /// `p_type`.
     pub kind: u32,
     /// `PF_R`, `PF_W`, `PF_X`.
@@ -99,7 +99,7 @@ impl Elf {
         }
         let mut bytes = vec![0; count * PROGRAM_HEADER];
         file.read_exact_at(&mut bytes, headers_at)?;
-        let segments = bytes.chunks_exact(PROGRAM_HEADER).map(Segment::parse).collect();
+        let segments = bytes.chunks_exact(PROGRAM_HEADER).map(ProgramHeader::parse).collect();
         let (kind, entry) = (number::<2>(&header, 16) as u16, number::<8>(&header, 24));
         Ok(Some(Elf { is_64, machine, kind, entry, headers_at, segments }))
     }
@@ -110,22 +110,22 @@ impl Elf {
     }
 
     /// The first segment of a kind.
-    pub fn segment(&self, kind: u32) -> Option<&Segment> {
+    pub fn segment(&self, kind: u32) -> Option<&ProgramHeader> {
         self.segments.iter().find(|segment| segment.kind == kind)
     }
 
     /// The dynamic linker that the program names; `None` where it names none.
     pub fn interpreter(&self, file: &File) -> Option<String> {
-        let Segment { offset, in_file, .. } = *self.segment(PT_INTERP)?;
+        let ProgramHeader { offset, in_file, .. } = *self.segment(PT_INTERP)?;
         let mut name = vec![0; in_file.min(LONGEST_PATH) as usize];
         file.read_exact_at(&mut name, offset).ok()?;
         Some(String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(&name)).into_owned())
     }
 }
 
-impl Segment {
-    fn parse(bytes: &[u8]) -> Segment {
-        Segment {
+impl ProgramHeader {
+    fn parse(bytes: &[u8]) -> ProgramHeader {
+        ProgramHeader {
             kind: number::<4>(bytes, 0) as u32,
             flags: number::<4>(bytes, 4) as u32,
             offset: number::<8>(bytes, 8),

@@ -119,7 +119,7 @@ pub struct TimerConfig {
     pub keepalive_interval_s: u32,
     /// Unanswered keepalive probes before the connection fails.
     pub keepalive_probes: u32,
-    /// How long two joined connections may be silent before both are reset, seconds: no other part would notice that a
+    /// How long two joined connections may be silent before both are reset, seconds: no other part detects that a
     /// peer is gone.
     pub splice_idle_s: u32,
     /// Least time between two polls of a flow by congestion control, microseconds.

@@ -308,8 +308,8 @@ pub(crate) struct SlotsState {
 pub(crate) type Buffers = (Arc<ByteRing>, Arc<ByteRing>);
 
 /// The slots of a context. One with the largest buffers is used first, and of those the one freed last: its buffers are
-/// mapped and warm. So who has few connections has large buffers, however many there were before. Those for long paths
-/// are for other connections where there is nothing else.
+/// mapped and warm. So a program with few connections has large buffers, however many there were before. Those for long
+/// paths are for other connections where there is nothing else.
 pub(crate) struct Slots {
     generations: Vec<u16>,
     flows: Vec<Option<FlowId>>,

@@ -37,7 +37,7 @@ pub(crate) struct Flow {
     pub timers: FlowTimers,
     /// Answers to [`engine::Command::Freeze`] that are still to come.
     pub freezing: u16,
-    /// It is stopped so that its memory can be given back: who asked, and by what name.
+    /// It is stopped so that its memory can be given back: the application that asked, and its name for the flow.
     pub reclaim: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,
     pub marks: Marks,

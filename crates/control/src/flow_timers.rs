@@ -258,7 +258,7 @@ impl FlowTimers {
     }
 
     /// While timeouts follow each other, no answer comes and there is little to poll for. A small part of the timeout
-    /// is soon enough to notice the next answer.
+    /// is soon enough to read the next answer.
     fn backoff_interval(&self) -> Nanos {
         if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
     }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(crate) struct Logs {
     /// The engine keeps them.
-    kept: bool,
+    offered: bool,
     /// Flows that the engine was commanded to let join a log, in order: the asking context, and its tag.
     joins: VecDeque<(FlowId, ContextId, u32)>,
 }
@@ -29,14 +29,14 @@ pub(crate) struct Join {
 }
 
 impl Logs {
-    /// The engine keeps logs from now on, or does not.
-    pub(crate) fn set_kept(&mut self, kept: bool) {
-        self.kept = kept;
+    /// Sets whether the engine offers logs.
+    pub(crate) fn set_offered(&mut self, offered: bool) {
+        self.offered = offered;
     }
 
-    /// The engine keeps logs.
-    pub(crate) fn kept(&self) -> bool {
-        self.kept
+    /// Whether the engine offers logs.
+    pub(crate) fn are_offered(&self) -> bool {
+        self.offered
     }
 
     /// An application registers its log.
@@ -49,7 +49,7 @@ impl Logs {
         shape: LogShape,
     ) -> Result<(), i32> {
         let (rx_bytes, room) = (out.config.memory.rx_bytes, out.config.memory.log_bytes);
-        let keeps_logs = self.kept && room > 0;
+        let keeps_logs = self.offered && room > 0;
         let others = contexts.iter().filter(|(_, context)| context.has_log).count();
         let context = contexts.get_mut(id.0).ok_or(libc::EINVAL)?;
         if !keeps_logs {

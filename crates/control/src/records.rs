@@ -1,5 +1,5 @@
-//! Records of connections ([`Records`]) in this process' own memory. They are for simulations and tests, in which the
-//! next host is made in the process of the one that is gone.
+//! Journal records of connections ([`Records`]) in this process' own memory. They are for simulations and tests, in
+//! which the next host is made in the process of the one that is gone.
 use crate::journal::{ADDRESS_WORDS, RECORD_WORDS, Records};
 use std::sync::{Arc, Mutex, PoisonError};
 

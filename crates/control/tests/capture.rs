@@ -147,11 +147,11 @@ impl engine::ModuleSource for Doorman {
 }
 
 impl engine::Module for Doorman {
-    fn process(&mut self, segment: engine::Segment<'_>) -> engine::Verdict {
-        match segment.frame.bytes()[0] {
+    fn process(&mut self, packet: engine::Packet<'_>) -> engine::Verdict {
+        match packet.frame.bytes()[0] {
             8 => engine::Verdict::Drop,
             6 => {
-                segment.frame.bytes_mut()[1] = 9;
+                packet.frame.bytes_mut()[1] = 9;
                 engine::Verdict::Transmit
             }
             _ => engine::Verdict::Redirect,

@@ -144,7 +144,7 @@ impl Lab {
         self.net.seen.clear();
     }
 
-    /// The SYNs that were seen: who sent each, its header, and its payload.
+    /// The SYNs that were seen: the sender of each, its header, and its payload.
     fn syns(&self) -> Vec<(usize, Header, Vec<u8>)> {
         let syns = self.net.seen.iter().filter_map(|(from, bytes)| {
             let (header, payload) = read(bytes)?;

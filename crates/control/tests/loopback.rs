@@ -78,7 +78,7 @@ fn bytes_go_both_ways_and_none_leaves_the_host() {
 }
 
 #[test]
-fn nobody_is_reached_who_does_not_listen_for_it() {
+fn only_listeners_for_the_address_are_reached() {
     let mut net = flextoe_net();
     let (mut server, mut client) = (net.attach(0), net.attach(0));
     assert_eq!(connect(&mut net, &mut client, HERE, 0), Err(UNREACHABLE), "nobody listens");
@@ -102,7 +102,7 @@ fn nobody_is_reached_who_does_not_listen_for_it() {
 
 /// The kernel listens, too, and takes more connections than a program has slots.
 #[test]
-fn who_finds_no_room_is_left_to_the_kernel() {
+fn connections_without_room_are_left_to_the_kernel() {
     let mut net = configured_net(Mapping::default(), HostConfig { max_flows: 512, ..config(0) });
     let [mut server, mut client, mut late] = [(); 3].map(|()| net.attach(0));
     let binding = listen(&mut net, &mut server, HERE);

@@ -67,7 +67,7 @@ fn a_forked_child_shares_connections_and_the_last_close_closes() {
 }
 
 #[test]
-fn notices_go_back_when_the_child_closes() {
+fn completions_go_back_when_the_child_closes() {
     let (mut net, logs) = with(config(0));
     let (mut parent, mut client) = (net.attach(0), net.attach(1));
     parent.serve(&mut net, 80);

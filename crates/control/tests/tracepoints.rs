@@ -50,7 +50,7 @@ impl Pair {
 }
 
 #[test]
-fn who_sleeps_is_rung() {
+fn a_sleeping_application_is_rung() {
     let mut pair = Pair::new();
     assert_eq!((pair.count(Point::ControlBell), pair.count(Point::ContextBell)), (0, 0), "it has not slept");
     pair.apps[0].end.app_bell.prepare_to_sleep();
@@ -65,7 +65,7 @@ fn who_sleeps_is_rung() {
 }
 
 #[test]
-fn who_does_not_read_is_probed() {
+fn a_peer_that_does_not_read_is_probed() {
     let mut pair = Pair::new();
     // What fills the peer's buffer, and what has to wait then.
     pair.write();

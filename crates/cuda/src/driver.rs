@@ -49,7 +49,7 @@ struct Library(*mut c_void);
 impl Library {
     /// Where the process has loaded it: nothing is loaded for programs that do not use CUDA.
     fn loaded() -> Option<Library> {
-        // SAFETY: a constant string; it only looks.
+        // SAFETY: a constant string; it only reads.
         let found = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         (!found.is_null()).then_some(Library(found))
     }

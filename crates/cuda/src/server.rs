@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Copies that are ordered before one event stands for them.
 const BATCH: usize = 16;
-/// How long the thread looks for orders before it sleeps.
+/// How long the thread polls for orders before it sleeps.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Copies of one direction, in their order.

@@ -1,5 +1,5 @@
 //! Access rights: which users attach to which host, and which change the daemon. The sockets' own permissions come
-//! first; this is for those who could open them.
+//! first; this is for users who could open them.
 use crate::config::HostSection;
 use shm::handover;
 use std::fs;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_network_is_told_from_one_of_this() {
+    fn a_process_of_another_network_is_distinguished() {
         assert!(shares_network(std::process::id() as i32));
         assert!(!shares_network(0) && !shares_network(i32::MAX));
         let elsewhere = std::process::Command::new("unshare").args(["-rn", "sleep", "60"]).spawn();

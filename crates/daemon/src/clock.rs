@@ -41,13 +41,13 @@ impl Clock {
         (since.as_nanos() as Nanos).saturating_sub(self.now())
     }
 
-    /// The same time for those who take a plain function: the tick source of tracepoints.
+    /// The same time as a function: the tick source of tracepoints.
     pub(crate) fn ticks() -> u64 {
         Clock::start().now()
     }
 
     pub(crate) fn now(&self) -> Nanos {
-        // Never 0, so that "never" and "at the start" stay apart for those who use 0 for never; 584 years fit.
+        // Never 0, so that "never" and "at the start" stay apart for users of 0 as never; 584 years fit.
         self.0.elapsed().as_nanos() as Nanos + 1
     }
 }

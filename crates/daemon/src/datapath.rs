@@ -1,4 +1,4 @@
-//! A data-path thread: ports, hosts and fabrics in rounds. While there is work it polls; then it yields; then it
+//! A data-path thread: ports, hosts and fabrics in rounds. While there is work it polls; then it yields. At last it
 //! sleeps on the doorbells of all contexts and the descriptors of all ports, so that an idle daemon uses no CPU.
 mod failures;
 mod handover;

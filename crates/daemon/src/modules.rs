@@ -1,6 +1,6 @@
 //! Modules that operators add to running hosts, and what the management socket answers about them (docs/MODULES.md).
 //!
-//! This keeps each host's list. A change makes the new list, hands it to the host whole, and is kept only where the
+//! This keeps each host's list. A change makes the new list, passes it to the host whole, and is kept only where the
 //! host took it. So a refusal changes nothing, and the engine changes at once and under traffic.
 mod content;
 

@@ -1,5 +1,5 @@
-//! Unreliable datagrams of `toe_comm` on ZeroNIC hosts of a real `toed`: between two programs, and with sockets of the
-//! kernel; what is not a program's own, or has no place; programs that die.
+//! Unreliable datagrams of `toe_comm` on ZeroNIC hosts of a real `toed`, between two programs and with sockets of the
+//! kernel. Cases are datagrams of other programs, those without a place, and programs that die.
 mod common;
 
 use common::Toed;

@@ -1,6 +1,6 @@
-//! A peer writes and reads memory of every kind of an unmodified program, through a real `toed` and over the fabric,
-//! while that program writes the bytes beside it, forks, unmaps and deregisters. Each byte is compared.
-//! The program is `examples/memory_program.rs`, which `cargo test -p daemon` builds.
+//! A peer writes and reads memory of every kind of an unmodified program, through a real `toed` and over the fabric.
+//! Meanwhile that program writes the bytes beside it, forks, unmaps and deregisters. Each byte is compared. The program
+//! is `examples/memory_program.rs`, which `cargo test -p daemon` builds.
 mod common;
 #[path = "../../memory/tests/support/process.rs"]
 mod process;

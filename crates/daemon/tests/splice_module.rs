@@ -2,7 +2,7 @@
 //! ([`wire::Translation`]). Needs clang and libbpf's headers; prints where it is skipped.
 use control::{Seen, SpliceTable};
 use daemon::SpliceMaps;
-use engine::{FramePool, Module, ModuleSource, Segment, Verdict};
+use engine::{FramePool, Module, ModuleSource, Packet, Verdict};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
@@ -82,7 +82,7 @@ fn run(module: &mut dyn Module, bytes: &[u8]) -> (Verdict, Vec<u8>) {
     let mut frame = FramePool::new(8).large();
     frame.resize(bytes.len());
     frame.bytes_mut().copy_from_slice(bytes);
-    let verdict = module.process(Segment { frame: &mut frame, flow: None, now: 0 });
+    let verdict = module.process(Packet { frame: &mut frame, flow: None, now: 0 });
     (verdict, frame.bytes().to_vec())
 }
 

@@ -42,7 +42,7 @@ fn count(points: &[Value], name: &str) -> u64 {
 }
 
 #[test]
-fn a_connection_is_seen_by_those_who_watch_it() {
+fn a_connection_is_streamed_to_its_readers() {
     let toed = Toed::start(HOSTS);
     let both = watch(&toed, &["control.handshake", "control.flow.installed"], None);
     let one = watch(&toed, &["control.flow.*"], Some("b"));

@@ -77,7 +77,7 @@ port::drop_reasons! {
         /// An application's request was malformed or named what is not its own.
         RequestInvalid = "request_invalid",
         /// A socket that a program passed to another process was not taken in time: that process is not on this host,
-        /// or did not look.
+        /// or did not check.
         PassNotAdopted = "pass_not_adopted",
         /// A congestion notification for a queue pair that is not connected, or whose host limits no rates
         /// (`rdma_congestion`).

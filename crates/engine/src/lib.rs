@@ -17,7 +17,7 @@ pub use context::Slot;
 pub use drops::{DropCounts, DropReason, DropSet};
 pub use message::{Command, Event, Transport};
 pub use module::{Changes, Counts, Front, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource};
-pub use module::{Segment, Stage, Verdict};
+pub use module::{Packet, Stage, Verdict};
 pub use port::{Checksum, Frame, FramePool, Nanos, Recorder, cut};
 pub use registers::{RegisterShape, Registers};
 pub use runner::{Backend, Runner};
@@ -46,7 +46,7 @@ pub struct Limits {
     pub contexts: u32,
 }
 
-/// Why an engine does not process a frame but hands it to the control plane.
+/// Why an engine does not process a frame but passes it to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exception {
     /// Not a packet of the engine's transport: ARP, ICMP.

@@ -64,8 +64,8 @@ impl Verdict {
     }
 }
 
-/// One-shot access to a segment: a module sees each once and keeps nothing of it.
-pub struct Segment<'a> {
+/// A frame as a module gets it, once (XDP: `xdp_md`). A module keeps nothing of it.
+pub struct Packet<'a> {
     /// The frame. A module may change its headers, its length at both ends, and its metadata, which travels with it. It
     /// may change its payload too, where it asks for whole frames. The engine makes the checksums of IPv4 and TCP good
     /// afterwards.
@@ -81,7 +81,7 @@ pub struct Segment<'a> {
 pub enum Changes {
     /// Nothing: the engine leaves checksums alone.
     Nothing,
-    /// Only something in front, as who puts a VLAN tag on or takes one off: the engine need not look at the rest.
+    /// Only something in front, as a VLAN tag that is pushed or stripped: the engine need not check the rest.
     Front(Front),
     /// Any of its bytes, and its length.
     Anything,
@@ -101,14 +101,14 @@ pub struct Front {
 /// it leaves in the frame's metadata.
 pub trait Module: Send {
     /// Processes one segment.
-    fn process(&mut self, segment: Segment<'_>) -> Verdict;
+    fn process(&mut self, packet: Packet<'_>) -> Verdict;
 
     /// The same of those frames of a batch, of no known flow, that were let pass so far; counts the verdicts. Here so
     /// that each module has a loop of its own.
     fn process_frames(&mut self, frames: &mut [Box<Frame>], verdicts: &mut [Verdict], now: Nanos) -> Counts {
         let mut counts = Counts::default();
         for (frame, verdict) in frames.iter_mut().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Pass) {
-            *verdict = self.process(Segment { frame, flow: None, now });
+            *verdict = self.process(Packet { frame, flow: None, now });
             counts[*verdict as usize] += 1;
         }
         counts

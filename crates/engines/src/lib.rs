@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_offers_what_its_kind_says() {
+    fn an_engine_offers_the_features_of_its_kind() {
         for kind in EngineKind::ALL {
             let mut host = HostConfig { max_flows: 64, ..HostConfig::default() };
             host.memory.log_bytes = 1 << 16;

@@ -16,7 +16,7 @@
 use context::{AppEnd, Bump, Completion, Geometry, daemon_ends};
 use engine::stream::{Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
-use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
+use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSource, Packet, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
 use port::Recorder;
 use port::capture::{Queue, Wanted};
@@ -286,12 +286,12 @@ impl ModuleSource for Ingress {
 }
 
 impl Module for Ingress {
-    fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        if self.strips && segment.frame.bytes().get(12..14) == Some(&[0x81, 0]) {
-            if let Some(addresses) = segment.frame.bytes_mut().first_chunk_mut::<16>() {
+    fn process(&mut self, packet: Packet<'_>) -> Verdict {
+        if self.strips && packet.frame.bytes().get(12..14) == Some(&[0x81, 0]) {
+            if let Some(addresses) = packet.frame.bytes_mut().first_chunk_mut::<16>() {
                 addresses.copy_within(..12, 4);
             }
-            segment.frame.strip_front(4);
+            packet.frame.strip_front(4);
         }
         Verdict::Pass
     }

@@ -1,4 +1,4 @@
-//! Records for a capture, of the frames of works that leave the pipeline (FlexTOE section 3.3: tcpdump).
+//! Captures: frames of works that leave the pipeline are recorded (FlexTOE section 3.3: tcpdump).
 use crate::message::{Job, Marks, Work};
 use engine::stream::Stream;
 use engine::{Burst, DropReason, Frame, Nanos, Recorder, Stage};

@@ -1,7 +1,7 @@
 //! Context queues: takes the applications' bumps and gives them completions (thesis sections 4.3.1.1 and 4.3.1.3,
 //! Notify).
 use crate::batch::{Batch, MANY};
-use crate::message::{FlowCommand, Job, Positions, Work};
+use crate::message::{EnginePositions, FlowCommand, Job, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
 use context::{Bump, Completion, DrainingContexts, EngineEnd, PollList, Polled, Slot};
@@ -80,8 +80,8 @@ impl Name {
 
     /// A completion with these positions.
     #[inline(always)]
-    fn completion(&self, positions: Positions) -> [u64; 2] {
-        let Positions { rx_tail, tx_tail, fin } = positions;
+    fn completion(&self, positions: EnginePositions) -> [u64; 2] {
+        let EnginePositions { rx_tail, tx_tail, fin } = positions;
         let slot = Slot { index: 0, generation: 0 };
         let [word, positions] = Completion { slot, rx_tail, tx_tail, fin, ring: 0, urgent: false }.to_words();
         [self.word | word, positions]
@@ -196,7 +196,7 @@ impl ContextQueue {
     }
 
     /// Takes a flow's name away; returns a completion that was not given.
-    pub(crate) fn forget(&mut self, flow: u32) -> Option<Positions> {
+    pub(crate) fn forget(&mut self, flow: u32) -> Option<EnginePositions> {
         let name = self.names.remove(flow)?;
         let at = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut)?;
         let slot = name.slot();
@@ -207,7 +207,7 @@ impl ContextQueue {
         }
         let completion = std::mem::replace(at.pending(name.noted)?, [LEFT; 2]);
         let Completion { rx_tail, tx_tail, fin, .. } = Completion::from_words(completion);
-        Some(Positions { rx_tail, tx_tail, fin })
+        Some(EnginePositions { rx_tail, tx_tail, fin })
     }
 
     /// A flow is gone. A completion of it that found no room is still given: it has how the flow ended.
@@ -215,7 +215,7 @@ impl ContextQueue {
         let Some(name) = self.names.get(flow) else { return };
         let (context, slot, ring) = (name.context, name.slot(), name.ring);
         let urgent = self.urgent.remove(&flow).is_some();
-        let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
+        let Some(EnginePositions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
         let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
         at.parting.retain(|completion| completion.slot.index != slot.index);
         at.parting.push_back(Completion { slot, rx_tail, tx_tail, fin, ring, urgent });
@@ -268,7 +268,7 @@ impl ContextQueue {
 
     /// Notes a completion; [`ContextQueue::deliver`] gives it.
     #[inline(always)]
-    pub(crate) fn notify(&mut self, flow: u32, positions: Positions) {
+    pub(crate) fn notify(&mut self, flow: u32, positions: EnginePositions) {
         let Some(name) = self.names.get_mut(flow) else { return };
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
         let completion = name.completion(positions);

@@ -11,7 +11,7 @@
 //! | post-processing | `postprocess` | RX: acknowledge, stamp, count; TX: head |
 //! | DMA | `dma` | payload between frames and buffers |
 //! | context queue | `context_queue` | HC: fetch; RX: notify |
-//! | flow scheduler | `scheduler` | TX: who is next |
+//! | flow scheduler | `scheduler` | TX: which flow is next |
 //! | all, of what is expected | `fast_path` | RX, TX: from the port to the application, and back, at once |
 //! | modules of operators | `modules` | RX: before pre-processing and before protocol; TX: on the way out |
 //!
@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod capture;
 mod context_queue;
 mod dma;
 mod fast_path;
@@ -34,7 +35,6 @@ mod partition;
 mod postprocess;
 mod preprocess;
 mod protocol;
-mod record;
 mod reorder;
 mod scheduler;
 mod service;
@@ -59,7 +59,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
 use trace::{Tracer, Traces};
-use wire::plain::Parties;
+use wire::predicted::Parties;
 
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
@@ -426,7 +426,7 @@ impl FlexToe {
             if self.waiting.len() < WAITING {
                 self.waiting.push_back(frame);
             } else {
-                record::refused(&frame, DropReason::PortQueue, self.now, &mut burst.recorder);
+                capture::refused(&frame, DropReason::PortQueue, self.now, &mut burst.recorder);
                 burst.drops.count(DropReason::PortQueue);
                 burst.pool.put(frame);
             }
@@ -435,7 +435,7 @@ impl FlexToe {
             if self.waiting_back.len() < WAITING {
                 self.waiting_back.push_back((why, frame));
             } else {
-                record::refused(&frame, DropReason::PortQueue, self.now, &mut burst.recorder);
+                capture::refused(&frame, DropReason::PortQueue, self.now, &mut burst.recorder);
                 burst.drops.count(DropReason::PortQueue);
                 burst.pool.put(frame);
             }

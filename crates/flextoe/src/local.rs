@@ -1,6 +1,7 @@
 //! The pipeline on the engine's own thread. Works go through the modules, all of a batch together or one by one; what
 //! is for the fast path ([`crate::fast_path`]) goes ahead.
 use crate::batch::{BATCH, Batch, MANY};
+use crate::capture;
 use crate::dma::Dma;
 use crate::fast_path::FastPath;
 use crate::figures::{self, Count, ModuleName};
@@ -11,7 +12,6 @@ use crate::observer::{Observer, observed};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
-use crate::record;
 use crate::service::Service;
 use engine::stream::Stream;
 use engine::{Burst, Checksum, FlowId, Frame, Limits, LoadedModule, Nanos, Stage};
@@ -377,7 +377,7 @@ impl Local {
             dma.end(ModuleName::Dma, works.len(), start, tracer);
         }
         for work in works {
-            record::work(work, now, burst);
+            capture::work(work, now, burst);
             service.leave(work, now, burst);
         }
     }

@@ -1,6 +1,6 @@
 //! Flow table: from 4-tuple to flow, an open-addressing table with linear probing (thesis section 4.4.1.1, active
 //! connection database). One cache line a look-up as a rule; no tombstones.
-use wire::plain::Parties;
+use wire::predicted::Parties;
 
 /// The lowest three bits of both ports, as [`Parties`] has them on machines with the lowest byte first.
 const NEAR_PORTS: u32 = 0x0700_0700;

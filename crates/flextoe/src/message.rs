@@ -38,7 +38,7 @@ pub(crate) struct Work {
     /// Protocol to post-processing: what to count.
     pub tally: Tally,
     /// Protocol to context queue.
-    pub completion: Option<Positions>,
+    pub completion: Option<EnginePositions>,
     /// Protocol to flow scheduler.
     pub report: Option<Report>,
     /// For the control plane, but for [`Events::URGENT`].
@@ -272,7 +272,7 @@ pub(crate) struct TxSegment {
 pub(crate) struct Received {
     pub place: PayloadPart,
     pub tally: Tally,
-    pub completion: Positions,
+    pub completion: EnginePositions,
     pub report: Option<Report>,
 }
 
@@ -368,7 +368,7 @@ impl Marks {
 
 /// The engine's positions, as in [`context::Completion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Positions {
+pub(crate) struct EnginePositions {
     pub rx_tail: u32,
     pub tx_tail: u32,
     pub fin: bool,

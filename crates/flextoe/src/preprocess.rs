@@ -12,7 +12,7 @@ use port::Checksum;
 use trace::{NO_FLOW, Point};
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
-use wire::plain::{AddressesV6, Parties, Plain, PlainV4, PlainV6, station};
+use wire::predicted::{AddressesV6, Parties, Predicted, PredictedV4, PredictedV6, station};
 use wire::tcp::SackBlocks;
 use wire::{Endpoint, EtherType, ethernet, ip, tcp};
 
@@ -107,8 +107,8 @@ impl Preprocess {
         for works in batch.chunks(BATCH) {
             let mut hashes = [None; BATCH];
             for (work, hash) in works.iter().zip(&mut hashes) {
-                let plain = work.frame.as_ref().and_then(|frame| plain_v4(frame));
-                *hash = plain.map(|plain| lookup::hash(&plain.parties()));
+                let predicted = work.frame.as_ref().and_then(|frame| predicted_v4(frame));
+                *hash = predicted.map(|predicted| lookup::hash(&predicted.parties()));
                 hash.iter().for_each(|hash| self.table.prefetch(*hash));
             }
             for hash in hashes.iter().flatten() {
@@ -122,23 +122,24 @@ impl Preprocess {
 
     #[inline(always)]
     fn receive(&self, work: &mut Work) {
-        let plain = work.frame.as_ref().and_then(|frame| plain_v4(frame));
-        let Some(plain) = plain else { return self.receive_other(work) };
-        match self.identify(&plain.parties(), plain.station()) {
+        let predicted = work.frame.as_ref().and_then(|frame| predicted_v4(frame));
+        let Some(predicted) = predicted else { return self.receive_other(work) };
+        match self.identify(&predicted.parties(), predicted.station()) {
             Some((flow, group)) => {
                 (work.flow, work.group) = (flow, group);
-                work.summary = summary(&plain);
+                work.summary = summary(&predicted);
             }
             None => refuse(work, Refusal::Exception(Exception::NoFlow)),
         }
     }
 
-    /// The flow and the header summary of a segment of an installed flow whose headers are plain: for the fast path.
+    /// The flow and the header summary of a segment of an installed flow whose headers are as predicted: for the fast
+    /// path.
     #[inline(always)]
     pub(crate) fn fast(&self, frame: &Frame) -> Option<(u32, Summary)> {
-        if let Some(plain) = plain_v4(frame) {
-            let (flow, _) = self.identify(&plain.parties(), plain.station())?;
-            return Some((flow, summary(&plain)));
+        if let Some(predicted) = predicted_v4(frame) {
+            let (flow, _) = self.identify(&predicted.parties(), predicted.station())?;
+            return Some((flow, summary(&predicted)));
         }
         self.fast_v6(frame)
     }
@@ -146,20 +147,20 @@ impl Preprocess {
     /// As [`Preprocess::fast`], over IPv6.
     #[inline(never)]
     fn fast_v6(&self, frame: &Frame) -> Option<(u32, Summary)> {
-        let plain = plain_v6(frame)?;
-        let (flow, _) = self.identify_v6(&plain.parties(), plain.addresses(), plain.station())?;
-        Some((flow, summary(&plain)))
+        let predicted = predicted_v6(frame)?;
+        let (flow, _) = self.identify_v6(&predicted.parties(), predicted.addresses(), predicted.station())?;
+        Some((flow, summary(&predicted)))
     }
 
-    /// As [`Preprocess::receive`], of a segment whose headers are not plain, or that is over IPv6.
+    /// As [`Preprocess::receive`], of a segment whose headers are not as predicted, or that is over IPv6.
     #[inline(never)]
     fn receive_other(&self, work: &mut Work) {
         let Some(frame) = work.frame.as_mut() else { return work.job = Job::Void };
-        if let Some(plain) = plain_v6(frame) {
-            match self.identify_v6(&plain.parties(), plain.addresses(), plain.station()) {
+        if let Some(predicted) = predicted_v6(frame) {
+            match self.identify_v6(&predicted.parties(), predicted.addresses(), predicted.station()) {
                 Some((flow, group)) => {
                     (work.flow, work.group) = (flow, group);
-                    work.summary = summary(&plain);
+                    work.summary = summary(&predicted);
                 }
                 None => refuse(work, Refusal::Exception(Exception::NoFlow)),
             }
@@ -248,42 +249,42 @@ fn number(why: Exception) -> u64 {
 /// Reads a segment again that a module changed after it was steered; whose it is stays.
 pub(crate) fn read_again(work: &mut Work) {
     let Some(frame) = work.frame.as_mut() else { return };
-    if let Some(plain) = plain_v4(frame) {
-        return work.summary = summary(&plain);
+    if let Some(predicted) = predicted_v4(frame) {
+        return work.summary = summary(&predicted);
     }
-    if let Some(plain) = plain_v6(frame) {
-        return work.summary = summary(&plain);
+    if let Some(predicted) = predicted_v6(frame) {
+        return work.summary = summary(&predicted);
     }
     if let Err(refusal) = validate_any(frame, &mut work.summary, &mut work.sacked) {
         refuse(work, refusal);
     }
 }
 
-/// The segment, where its headers are plain, over IPv4, and its checksum need not be verified.
+/// The segment, where its headers are as predicted, over IPv4, and its checksum need not be verified.
 #[inline(always)]
-fn plain_v4(frame: &Frame) -> Option<PlainV4<'_>> {
-    if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }
+fn predicted_v4(frame: &Frame) -> Option<PredictedV4<'_>> {
+    if frame.checksum == Checksum::Complete { None } else { Predicted::parse(frame.bytes(), frame.len()) }
 }
 
 /// The same over IPv6.
 #[inline(always)]
-fn plain_v6(frame: &Frame) -> Option<PlainV6<'_>> {
-    if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }
+fn predicted_v6(frame: &Frame) -> Option<PredictedV6<'_>> {
+    if frame.checksum == Checksum::Complete { None } else { Predicted::parse(frame.bytes(), frame.len()) }
 }
 
-/// The header summary of a segment whose headers are plain.
+/// The header summary of a segment whose headers are as predicted.
 #[inline(always)]
-fn summary<const N: usize>(plain: &Plain<'_, N>) -> Summary {
+fn summary<const N: usize>(predicted: &Predicted<'_, N>) -> Summary {
     Summary {
-        seq: plain.seq(),
-        ack: plain.ack(),
-        flags: plain.flags(),
-        window: plain.window(),
-        timestamps: plain.timestamps(),
+        seq: predicted.seq(),
+        ack: predicted.ack(),
+        flags: predicted.flags(),
+        window: predicted.window(),
+        timestamps: predicted.timestamps(),
         sack: false,
-        payload_at: plain.payload_at(),
-        payload_len: plain.payload_len(),
-        ce: plain.ecn() == Ecn::Ce,
+        payload_at: predicted.payload_at(),
+        payload_len: predicted.payload_len(),
+        ce: predicted.ecn() == Ecn::Ce,
     }
 }
 

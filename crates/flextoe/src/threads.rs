@@ -9,6 +9,7 @@
 //! The engine's thread never waits for a ring: what does not fit stays in its queues. A worker that cannot pass its
 //! results on takes nothing more until it can. So there is back-pressure, nothing is lost, and nothing can lock up.
 use crate::batch::{BATCH, Batch};
+use crate::capture;
 use crate::dma::Dma;
 use crate::figures::{Count, ModuleName};
 use crate::mapping::Mapping;
@@ -18,7 +19,6 @@ use crate::observer::observed;
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
-use crate::record;
 use crate::reorder::Reorder;
 use crate::service::Service;
 use crossbeam_queue::ArrayQueue;
@@ -62,7 +62,7 @@ pub(crate) struct Threads {
     dma: Vec<Ring>,
     finished: Ring,
     egress: Vec<Reorder<Work>>,
-    stages: Vec<Stage>,
+    stages: Vec<ModuleWorker>,
     /// What each worker did, and its ring.
     figures: Vec<(Arc<Count>, Ring)>,
 }
@@ -76,7 +76,7 @@ impl Threads {
         let mut stages = Vec::new();
         let mut add = |name: &str, index: usize, module: Module, input: &Ring, outputs: &[Ring]| {
             let count = Count::new(format!("{name}.{index}"));
-            stages.push(Stage::new(module, input, outputs, pool.clone(), count));
+            stages.push(ModuleWorker::new(module, input, outputs, pool.clone(), count));
         };
         for (i, input) in preprocess.iter().enumerate() {
             let module = Preprocess::new(limits.flows, mapping.flow_groups);
@@ -216,7 +216,7 @@ impl Threads {
         while let Some(mut work) = self.ingress.take() {
             if let Job::Void = work.job {
                 self.in_flight -= 1;
-                record::work(&mut work, now, burst);
+                capture::work(&mut work, now, burst);
                 service.leave(&mut work, now, burst);
             } else {
                 fresh |= 1 << work.group;
@@ -257,7 +257,7 @@ impl Threads {
                 self.in_flight -= !matches!(work.job, Job::Ack | Job::Overdue) as usize;
                 left += 1;
                 tracer.value(Point::InFlight, work.flow, self.in_flight as u64);
-                record::work(&mut work, now, burst);
+                capture::work(&mut work, now, burst);
                 service.leave(&mut work, now, burst);
             }
         }
@@ -324,7 +324,7 @@ impl Module {
 }
 
 /// One module with its rings: a worker.
-struct Stage {
+struct ModuleWorker {
     module: Module,
     input: Ring,
     outputs: Vec<Ring>,
@@ -336,11 +336,11 @@ struct Stage {
     tracer: Tracer,
 }
 
-impl Stage {
-    fn new(module: Module, input: &Ring, outputs: &[Ring], pool: FramePool, count: Arc<Count>) -> Stage {
+impl ModuleWorker {
+    fn new(module: Module, input: &Ring, outputs: &[Ring], pool: FramePool, count: Arc<Count>) -> ModuleWorker {
         let (input, outputs, held) = (Arc::clone(input), outputs.to_vec(), VecDeque::new());
         let batch = Batch::default();
-        Stage { module, input, outputs, held, batch, pool, count, tracer: Tracer::off() }
+        ModuleWorker { module, input, outputs, held, batch, pool, count, tracer: Tracer::off() }
     }
 
     /// Takes works up to a control message or the end of a batch.
@@ -397,7 +397,7 @@ impl Stage {
     }
 }
 
-impl Worker for Stage {
+impl Worker for ModuleWorker {
     fn name(&self) -> String {
         self.count.name().into()
     }

@@ -253,29 +253,29 @@ impl Conn {
 
 /// What becomes of a flow.
 #[derive(Clone, Copy)]
-enum Stage {
+enum Life {
     Alive(u32),
     Leaving(u32),
     Over,
 }
 
 /// Removes a flow whose both ends are done, and when both engines have let it go, starts its next life.
-fn advance(hosts: &mut [Host; 2], flow: u32, stage: Stage, lives: u32) -> Stage {
+fn advance(hosts: &mut [Host; 2], flow: u32, stage: Life, lives: u32) -> Life {
     match stage {
-        Stage::Alive(life) if hosts.iter().all(|host| host.is_done(flow)) => {
+        Life::Alive(life) if hosts.iter().all(|host| host.is_done(flow)) => {
             for host in hosts {
                 host.commands.push(Command::Remove(FlowId(flow)));
                 host.conns[flow as usize] = None;
             }
-            Stage::Leaving(life)
+            Life::Leaving(life)
         }
-        Stage::Leaving(life) if hosts.iter().all(|host| host.removed.contains(&flow)) => {
+        Life::Leaving(life) if hosts.iter().all(|host| host.removed.contains(&flow)) => {
             hosts.iter_mut().for_each(|host| host.removed.retain(|removed| *removed != flow));
             if life + 1 == lives {
-                return Stage::Over;
+                return Life::Over;
             }
             hosts.iter_mut().for_each(|host| host.install(flow, life + 1));
-            Stage::Alive(life + 1)
+            Life::Alive(life + 1)
         }
         stage => stage,
     }
@@ -287,7 +287,7 @@ fn run(mapping: &Mapping, seed: u64, lives: u32) {
     let mut rng = Rng(seed);
     let mut hosts = [Host::new(true, mapping), Host::new(false, mapping)];
     let mut wires = [Wire::default(), Wire::default()];
-    let mut stages = [Stage::Alive(0); FLOWS as usize];
+    let mut stages = [Life::Alive(0); FLOWS as usize];
     let mut now = 3_000_000_000;
     for host in &mut hosts {
         (0..FLOWS).for_each(|flow| host.install(flow, 0));
@@ -305,7 +305,7 @@ fn run(mapping: &Mapping, seed: u64, lives: u32) {
         for flow in 0..FLOWS {
             stages[flow as usize] = advance(&mut hosts, flow, stages[flow as usize], lives);
         }
-        if stages.iter().all(|stage| matches!(stage, Stage::Over)) {
+        if stages.iter().all(|stage| matches!(stage, Life::Over)) {
             return;
         }
     }

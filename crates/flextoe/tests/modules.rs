@@ -6,7 +6,7 @@ use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
 use engine::{Changes, FlowId, Verdict};
 use engine::{
-    DropReason, Exception, Frame, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Segment, Stage,
+    DropReason, Exception, Frame, LoadedModule, Module, ModuleFigures, ModuleId, ModuleSource, Packet, Stage,
 };
 use flextoe::Mapping;
 use flextoe::native::{Classifier, Meter, Metered};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
-use wire::plain::PlainV4;
+use wire::predicted::PredictedV4;
 
 /// A module made of a function that makes its replicas.
 struct Source<F> {
@@ -44,8 +44,8 @@ impl<F: Fn(u32) -> Box<dyn Module> + Send + Sync> ModuleSource for Source<F> {
 
 struct Body<P>(P);
 
-impl<P: FnMut(Segment<'_>) -> Verdict + Send> Module for Body<P> {
-    fn process(&mut self, segment: Segment<'_>) -> Verdict {
+impl<P: FnMut(Packet<'_>) -> Verdict + Send> Module for Body<P> {
+    fn process(&mut self, segment: Packet<'_>) -> Verdict {
         (self.0)(segment)
     }
 }
@@ -55,7 +55,7 @@ fn loaded(id: u32, source: impl ModuleSource + 'static) -> LoadedModule {
 }
 
 /// A module without state.
-fn simple(id: u32, stage: Stage, whole: bool, body: fn(Segment<'_>) -> Verdict) -> LoadedModule {
+fn simple(id: u32, stage: Stage, whole: bool, body: fn(Packet<'_>) -> Verdict) -> LoadedModule {
     let changes = if stage == Stage::Flow { Changes::Nothing } else { Changes::Anything };
     loaded(id, Source { stage, whole, changes, make: move |_| Box::new(Body(body)) as Box<dyn Module> })
 }
@@ -118,7 +118,7 @@ fn a_meter_counts_each_flow_and_metadata_reaches_it() {
 }
 
 /// Puts a VLAN tag into a frame.
-fn push_tag(segment: Segment<'_>) -> Verdict {
+fn push_tag(segment: Packet<'_>) -> Verdict {
     segment.frame.grow_front(4);
     let bytes = segment.frame.bytes_mut();
     bytes.copy_within(4..16, 0);
@@ -127,7 +127,7 @@ fn push_tag(segment: Segment<'_>) -> Verdict {
 }
 
 /// Takes it out; a frame without it is none of ours.
-fn strip_tag(segment: Segment<'_>) -> Verdict {
+fn strip_tag(segment: Packet<'_>) -> Verdict {
     if segment.frame.bytes()[12..16] != [0x81, 0, 0, 42] {
         return Verdict::Drop;
     }
@@ -137,7 +137,7 @@ fn strip_tag(segment: Segment<'_>) -> Verdict {
 }
 
 /// Moves all sequence numbers that leave, and the window with them, so that both checksums change.
-fn shift(segment: Segment<'_>, by: u32) -> Verdict {
+fn shift(segment: Packet<'_>, by: u32) -> Verdict {
     let bytes = segment.frame.bytes_mut();
     let at = 14 + 20 + 4;
     let seq = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()).wrapping_add(by);
@@ -246,14 +246,14 @@ fn what_modules_send_out_again_keeps_its_order() {
         for stage in [Stage::Ingress, Stage::Flow] {
             let mut solo = solo(mapping.clone());
             solo.side.load(&[simple(1, stage, false, |segment| {
-                let seq = PlainV4::parse(segment.frame.bytes(), segment.frame.len()).unwrap().seq();
+                let seq = PredictedV4::parse(segment.frame.bytes(), segment.frame.len()).unwrap().seq();
                 if seq.0 % 3 == 0 { Verdict::Transmit } else { Verdict::Drop }
             })]);
             let segments: Vec<_> = (0..300).map(|at| seg(START + 10 * at, START, ACK, 10)).collect();
             arrive(&mut solo, &segments);
             let out = settle(&mut solo);
             let flow_command: Vec<Seq> =
-                out.iter().map(|frame| PlainV4::parse(frame.bytes(), frame.len()).unwrap().seq()).collect();
+                out.iter().map(|frame| PredictedV4::parse(frame.bytes(), frame.len()).unwrap().seq()).collect();
             assert!(flow_command.windows(2).all(|pair| pair[0].before(pair[1])), "{flow_command:?}");
             assert_eq!(flow_command.len(), 100);
         }
@@ -320,7 +320,7 @@ fn what_comes_back_for_another_reason_passes_flow_modules_once() {
 /// Two modules that belong together: the second one counts what did not pass the first one of its own generation.
 fn pair(generation: u32, mismatches: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> [LoadedModule; 3] {
     let mark = move |_| {
-        Box::new(Body(move |segment: Segment<'_>| {
+        Box::new(Body(move |segment: Packet<'_>| {
             segment.frame.metadata = [generation, 0, 0, 0];
             Verdict::Pass
         })) as Box<dyn Module>
@@ -328,7 +328,7 @@ fn pair(generation: u32, mismatches: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> 
     let (mismatches, seen) = (Arc::clone(mismatches), Arc::clone(seen));
     let check = move |_| {
         let (mismatches, seen) = (Arc::clone(&mismatches), Arc::clone(&seen));
-        Box::new(Body(move |segment: Segment<'_>| {
+        Box::new(Body(move |segment: Packet<'_>| {
             seen.fetch_add(1, Relaxed);
             mismatches.fetch_add((segment.frame.metadata[0] != generation) as u64, Relaxed);
             Verdict::Pass
@@ -340,7 +340,7 @@ fn pair(generation: u32, mismatches: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> 
             let mut inner: Box<dyn Module> = check(index);
             // What the engine itself sends has no metadata.
             Box::new(Body(
-                move |segment: Segment<'_>| {
+                move |segment: Packet<'_>| {
                     if segment.frame.metadata[0] == 0 { Verdict::Pass } else { inner.process(segment) }
                 },
             )) as Box<dyn Module>
@@ -371,7 +371,7 @@ fn a_change_under_traffic_is_atomic_and_keeps_state() {
                     changes: Changes::Nothing,
                     make: move |_| {
                         made.fetch_add(1, Relaxed);
-                        Box::new(Body(|_: Segment<'_>| Verdict::Pass)) as Box<dyn Module>
+                        Box::new(Body(|_: Packet<'_>| Verdict::Pass)) as Box<dyn Module>
                     },
                 },
             );

@@ -3,7 +3,7 @@
 //! randomness are passed in.
 //!
 //! [`Net`] is the network layer that the transports of a host share. A [`Transport`] is a control plane and its engine
-//! as one object. [`Host`] owns both, and hands each transport the frames that it claims.
+//! as one object. [`Host`] owns both, and passes each transport the frames that it claims.
 #![forbid(unsafe_code)]
 
 mod arp;

@@ -144,14 +144,14 @@ mod tests {
         frame
     }
 
-    struct Bed {
+    struct Network {
         net: Net,
         pool: FramePool,
     }
 
-    impl Bed {
+    impl Network {
         /// A host that begins with router 1, at time 0.
-        fn new() -> Bed {
+        fn new() -> Network {
             let own = address("2001:db8:7::ff:fe00:7");
             let v6 = Some(AddressV6 { address: own, prefix_len: PREFIX_BITS });
             let ip = Ipv4Addr::new(10, 0, 0, 2).into();
@@ -170,7 +170,7 @@ mod tests {
             let router = Some(router(1).0);
             let found = Found { address: own, prefix_len: PREFIX_BITS, router, lifetime_s, valid_s, mtu: None };
             net.follow_routers(0, &found);
-            Bed { net, pool: FramePool::new(64) }
+            Network { net, pool: FramePool::new(64) }
         }
 
         fn receive(&mut self, now: Nanos, at: u8, shape: Shape) -> Option<Neighbour> {
@@ -217,58 +217,58 @@ mod tests {
     #[test]
     fn a_router_is_used_until_it_resigns_or_its_lifetime_ends() {
         let (one, two) = (router(1).1, router(2).1);
-        let mut bed = Bed::new();
-        assert_eq!(bed.receive(MS, 1, SOUND), Some(Neighbour { ip: router(1).0.in_zone(1), mac: Some(one) }));
-        assert_eq!(bed.far(MS), Ok(one));
-        bed.receive(2 * MS, 2, Shape { lifetime_s: 100, ..SOUND });
-        assert_eq!(bed.far(2 * MS), Ok(one), "the first one stays");
+        let mut network = Network::new();
+        assert_eq!(network.receive(MS, 1, SOUND), Some(Neighbour { ip: router(1).0.in_zone(1), mac: Some(one) }));
+        assert_eq!(network.far(MS), Ok(one));
+        network.receive(2 * MS, 2, Shape { lifetime_s: 100, ..SOUND });
+        assert_eq!(network.far(2 * MS), Ok(one), "the first one stays");
         let instead = Some(Neighbour { ip: router(2).0.in_zone(1), mac: Some(two) });
-        assert_eq!(bed.receive(3 * MS, 1, Shape { lifetime_s: 0, ..SOUND }), instead, "flows change over");
-        assert_eq!((bed.far(3 * MS), bed.net.default_router()), (Ok(two), Some(router(2).0.in_zone(1))));
-        assert_eq!(bed.pass(99 * SECOND), None);
-        assert!(bed.net.default_router().is_some());
-        bed.pass(101 * SECOND);
-        assert_eq!(bed.far(101 * SECOND), Err(Some(DropReason::NoRoute)));
-        assert_eq!(bed.receive(102 * SECOND, 1, SOUND).and_then(|neighbour| neighbour.mac), Some(one));
-        assert_eq!(bed.far(102 * SECOND), Ok(one), "it is back");
+        assert_eq!(network.receive(3 * MS, 1, Shape { lifetime_s: 0, ..SOUND }), instead, "flows change over");
+        assert_eq!((network.far(3 * MS), network.net.default_router()), (Ok(two), Some(router(2).0.in_zone(1))));
+        assert_eq!(network.pass(99 * SECOND), None);
+        assert!(network.net.default_router().is_some());
+        network.pass(101 * SECOND);
+        assert_eq!(network.far(101 * SECOND), Err(Some(DropReason::NoRoute)));
+        assert_eq!(network.receive(102 * SECOND, 1, SOUND).and_then(|neighbour| neighbour.mac), Some(one));
+        assert_eq!(network.far(102 * SECOND), Ok(one), "it is back");
     }
 
     // Checks RFC 4861: 6.3.6-a.
     #[test]
     fn a_router_that_does_not_answer_makes_room_for_the_next_one() {
-        let mut bed = Bed::new();
-        bed.receive(MS, 1, SOUND);
-        bed.receive(MS, 2, SOUND);
+        let mut network = Network::new();
+        network.receive(MS, 1, SOUND);
+        network.receive(MS, 2, SOUND);
         // Both have not answered for a while, and router 1 is asked for.
         let mut now = 2 * SECOND;
-        assert_eq!(bed.far(now), Ok(router(1).1));
-        bed.receive(now, 2, SOUND);
+        assert_eq!(network.far(now), Ok(router(1).1));
+        network.receive(now, 2, SOUND);
         let mut rerouted = None;
         while rerouted.is_none() && now < 4 * SECOND {
             now += 100 * MS;
-            rerouted = bed.pass(now);
+            rerouted = network.pass(now);
         }
         assert_eq!(rerouted.and_then(|neighbour| neighbour.mac), Some(router(2).1));
-        assert_eq!(bed.far(now), Ok(router(2).1));
+        assert_eq!(network.far(now), Ok(router(2).1));
     }
 
     // Checks RFC 4861: 6.1.2-a.
     #[test]
     fn what_is_no_advertisement_of_a_neighbour_changes_nothing() {
-        let mut bed = Bed::new();
-        bed.receive(MS, 1, SOUND);
+        let mut network = Network::new();
+        network.receive(MS, 1, SOUND);
         let end = Shape { lifetime_s: 0, ..SOUND };
         for shape in [Shape { hops: 254, ..end }, Shape { src: "2001:db8:7::1", ..end }] {
-            assert_eq!(bed.receive(2 * MS, 1, shape), None);
-            assert_eq!(bed.dropped(advertisement(1, shape)), 0, "others of the link may take it");
-            assert_eq!(bed.dropped(to_this_host(advertisement(1, shape))), 1);
-            assert_eq!(bed.far(2 * MS), Ok(router(1).1));
+            assert_eq!(network.receive(2 * MS, 1, shape), None);
+            assert_eq!(network.dropped(advertisement(1, shape)), 0, "others of the link may take it");
+            assert_eq!(network.dropped(to_this_host(advertisement(1, shape))), 1);
+            assert_eq!(network.far(2 * MS), Ok(router(1).1));
         }
-        bed.net.routers = None;
-        assert_eq!(bed.receive(3 * MS, 2, SOUND), None, "a configured host has its gateway");
-        assert_eq!(bed.dropped(to_this_host(advertisement(2, SOUND))), 1);
+        network.net.routers = None;
+        assert_eq!(network.receive(3 * MS, 2, SOUND), None, "a configured host has its gateway");
+        assert_eq!(network.dropped(to_this_host(advertisement(2, SOUND))), 1);
         let most = (0..3 * MOST_ROUTERS as u8).map(|at| at + 10);
-        let mut full = Bed::new();
+        let mut full = Network::new();
         for at in most {
             full.receive(MS, at, SOUND);
         }
@@ -278,20 +278,23 @@ mod tests {
     // Checks RFC 4862: 5.5.3-b, 5.5.4-a.
     #[test]
     fn the_address_lives_as_long_as_its_prefix() {
-        let mut bed = Bed::new();
+        let mut network = Network::new();
         let valid_for = |valid_s| Shape { lifetime_s: u16::MAX, valid_s, ..SOUND };
-        let until = |bed: &Bed| bed.net.routers.as_ref().unwrap().valid_until();
-        bed.receive(MS, 1, valid_for(20_000));
-        assert_eq!(until(&bed), MS + 20_000 * SECOND);
-        bed.receive(MS, 1, valid_for(60));
-        assert_eq!(until(&bed), MS + TWO_HOURS, "nobody ends it at once");
-        bed.receive(SECOND, 1, valid_for(60));
-        assert_eq!(until(&bed), MS + TWO_HOURS);
-        bed.pass(MS + TWO_HOURS);
+        let until = |network: &Network| network.net.routers.as_ref().unwrap().valid_until();
+        network.receive(MS, 1, valid_for(20_000));
+        assert_eq!(until(&network), MS + 20_000 * SECOND);
+        network.receive(MS, 1, valid_for(60));
+        assert_eq!(until(&network), MS + TWO_HOURS, "nobody ends it at once");
+        network.receive(SECOND, 1, valid_for(60));
+        assert_eq!(until(&network), MS + TWO_HOURS);
+        network.pass(MS + TWO_HOURS);
         let after = MS + TWO_HOURS;
-        assert_eq!((bed.far(after), bed.net.hop(address("2001:db8:7::9"))), (Err(Some(DropReason::NoRoute)), None));
-        assert_eq!(bed.net.hop(Ipv4Addr::new(10, 0, 0, 9).into()), Some(Ipv4Addr::new(10, 0, 0, 9).into()));
-        bed.receive(after + SECOND, 1, valid_for(600));
-        assert_eq!(bed.far(after + SECOND), Ok(router(1).1), "the router has it again");
+        assert_eq!(
+            (network.far(after), network.net.hop(address("2001:db8:7::9"))),
+            (Err(Some(DropReason::NoRoute)), None)
+        );
+        assert_eq!(network.net.hop(Ipv4Addr::new(10, 0, 0, 9).into()), Some(Ipv4Addr::new(10, 0, 0, 9).into()));
+        network.receive(after + SECOND, 1, valid_for(600));
+        assert_eq!(network.far(after + SECOND), Ok(router(1).1), "the router has it again");
     }
 }

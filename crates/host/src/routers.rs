@@ -1,5 +1,5 @@
-//! Default router list of a host whose IPv6 address came from a router, and for how long that address may be used (RFC
-//! 4861 sections 6.3.4 to 6.3.6, RFC 4862 section 5.5.3 e).
+//! Default router list of a host whose IPv6 address came from a router, and the lifetime of that address (RFC 4861
+//! sections 6.3.4 to 6.3.6, RFC 4862 section 5.5.3 e).
 use crate::autoconf::{Found, PREFIX_BITS, SECOND};
 use crate::packet::zone_of;
 use engine::Nanos;

@@ -70,7 +70,7 @@ pub trait Transport: Send {
     fn trace(&mut self, _traces: &Traces) {}
 }
 
-/// A transport in two hands: its host's thread has it for a round, others ask it something between two rounds.
+/// A transport with two owners: its host's thread has it for a round, others ask it something between two rounds.
 impl<T: Transport> Transport for Arc<Mutex<T>> {
     fn name(&self) -> &'static str {
         held(self).name()

@@ -43,8 +43,8 @@ pub struct Report {
     pub left: Vec<(String, u64, Reason)>,
 }
 
-/// Rewrites the system call instructions of everything loaded so far, except in objects that `skip` names by their
-/// path (empty for the program itself), in the dynamic linker and in the kernel's own object.
+/// Rewrites the system call instructions of everything loaded so far. It leaves out objects that `skip` names by their
+/// path (empty for the program itself), the dynamic linker, and the kernel's own object.
 ///
 /// # Safety
 /// The process has one thread, and no signal handler runs. `rules.ask` keeps the contract of [`Ask`].

@@ -1,6 +1,6 @@
 //! Programs whose threads run on small stacks: dynamic ones in Go, whose goroutines begin with 2 KiB. They share the
-//! process' C library and thread pointer, other than those that [`crate::static_programs`] runs, but whoever is asked
-//! needs more room: each thread gets a stack apart for it with its first call.
+//! process' C library and thread pointer, other than those that [`crate::static_programs`] runs. The function that
+//! answers a call needs more room: each thread gets a stack apart for it with its first call.
 //!
 //! A handler of a signal may interrupt what runs there. It runs on the thread's signal stack (sigaltstack(2)), as Go
 //! has it, and so do its own calls. Without one it is on the stack apart already, and its calls go on there.
@@ -39,7 +39,7 @@ unsafe extern "C" {
 
 /// The handler behind [`ask`].
 static NEXT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// Its value is where a thread's stack begins; at the thread's end the C library hands it to [`end`].
+/// Its value is where a thread's stack begins; at the thread's end the C library passes it to [`end`].
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 /// The C library has no more: then stacks stay when their threads have ended.
 const NO_KEY: u32 = u32::MAX;

@@ -69,7 +69,7 @@ pub(crate) struct Flow {
     pub life: Owner,
     pub tracked: bool,
     /// Bytes of a segment's headers without options.
-    pub plain: u8,
+    pub header_len: u8,
     /// The received stream is in this one of its rings, as completions report ([`ByteRing::number`]).
     pub rx_ring: u8,
 
@@ -144,7 +144,7 @@ pub(crate) enum Bumped {
 
 impl Flow {
     pub(crate) fn new(p: FlowParams) -> Flow {
-        let plain = wire::ethernet::HEADER_LEN + wire::ip::header_len(p.tuple.remote_ip) + wire::tcp::HEADER_LEN;
+        let header_len = wire::ethernet::HEADER_LEN + wire::ip::header_len(p.tuple.remote_ip) + wire::tcp::HEADER_LEN;
         let mut flow = Flow {
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
@@ -188,7 +188,7 @@ impl Flow {
             life: Owner::Owned,
             fin_held: None,
             tracked: false,
-            plain: plain as u8,
+            header_len: header_len as u8,
             rx_ring: p.rx.number(),
             frozen: false,
             ready: false,
@@ -203,7 +203,7 @@ impl Flow {
     /// Offset of the TCP header in its segments.
     #[inline]
     pub(crate) fn tcp_at(&self) -> usize {
-        usize::from(self.plain) - wire::tcp::HEADER_LEN
+        usize::from(self.header_len) - wire::tcp::HEADER_LEN
     }
 
     pub(crate) fn set_mss(&mut self, mss: u16) {

@@ -244,7 +244,7 @@ impl Laminar {
 fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) -> bool {
     flow.note_received(now);
     let mut again = false;
-    if payload_at > usize::from(flow.plain) {
+    if payload_at > usize::from(flow.header_len) {
         // Where all segments have timestamps, these are all that the pipeline took off.
         match flow.clock {
             _ if dma.flags & CHALLENGE != 0 => {}

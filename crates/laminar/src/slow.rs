@@ -65,7 +65,7 @@ impl Laminar {
         }
         self.note_blocks(flow, &parts, burst);
         let stamps = parts.tcp.options.timestamps.filter(|_| self.flow(flow).is_some_and(|flow| flow.clock.is_some()));
-        plain(&mut frame, &parts, stamps);
+        reduce_options(&mut frame, &parts, stamps);
         self.slow_path_again = true;
         self.frame(PORT_NET, frame, burst);
         self.settle(burst);
@@ -289,7 +289,7 @@ const HOPS: u8 = 64;
 
 /// Takes options, extension headers, FIN and URG off, but for timestamps, in the form that the pipeline takes (RFC 7323
 /// appendix A). The TCP checksum has been verified.
-fn plain(frame: &mut Frame, parts: &Parts, timestamps: Option<Timestamps>) {
+fn reduce_options(frame: &mut Frame, parts: &Parts, timestamps: Option<Timestamps>) {
     frame.checksum = Checksum::Verified;
     let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
     let header = tcp::Header { flags, options: Options { timestamps, ..Options::default() }, ..parts.tcp };

@@ -9,8 +9,8 @@ use std::io;
 #[serde(transparent)]
 pub struct Key(pub u32);
 
-/// Makes keys. The low bits are the number of a slot, which is chosen at random; the high bits depend on the slot, on
-/// how often it has been used, and on a secret. A slot's key comes back only after all its other keys.
+/// Makes keys. The low bits are the number of a slot, which is chosen at random. The high bits depend on the slot, on
+/// the count of its uses, and on a secret. A slot's key comes back only after all its other keys.
 pub(crate) struct Keys {
     secret: [u8; 16],
     slot_bits: u32,

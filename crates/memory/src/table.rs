@@ -29,8 +29,8 @@ pub struct Limits {
     pub regions_per_domain: usize,
     /// Bytes of one domain's regions; those that overlap count each time.
     pub bytes_per_domain: u64,
-    /// Of these, bytes that the data-path maps: each page of them that it touches costs it 8 bytes of page table, and
-    /// may cost memory that is then accounted to the data-path.
+    /// Of these, bytes that the data-path maps. Each page that it accesses costs 8 bytes of page table, and may cost
+    /// memory that is then accounted to the data-path.
     pub mapped_per_domain: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Replacement of two functions, again and again, while a client calls them: each call is answered by the old version
-//! or by the new one, and nothing is left of those that are gone.
+//! Replacement of two functions, again and again, while a client calls them. The old version or the new one answers
+//! each call, and nothing is left of the removed ones.
 //!
 //! `OFFLOAD_REPLACEMENTS=1000 cargo test --profile bench -p offload --test replacements` replaces each a thousand
 //! times.

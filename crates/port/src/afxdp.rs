@@ -1,7 +1,7 @@
 //! A port on an AF_XDP socket: the frames of one queue of an interface, past the kernel's stack.
 //!
 //! Frames to the host's addresses go to the port, all others on to the kernel, whose own addresses on the interface
-//! stay reachable; without addresses, all frames of the queue are the port's. An interface with more queues is set to
+//! stay reachable. Without addresses, all frames of the queue are the port's. An interface with more queues is set to
 //! one with `ethtool -L IFACE combined 1`. Zero-copy where the driver has it, a copy in the kernel otherwise. There are
 //! no super-segments, and checksums are completed here.
 //!

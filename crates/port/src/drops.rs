@@ -1,5 +1,5 @@
-//! Why a port drops a frame, and the form that all registries of drop reasons have. A registry is a closed list of
-//! names, each with a label, a sentence and a counter; sets of them are bit masks.
+//! Drop reasons of ports, and the form that all registries of drop reasons have. A registry is a closed list of names,
+//! each with a label, a sentence and a counter; sets of them are bit masks.
 //!
 //! [`PortDrop`] holds the reasons of ports; the registry of the whole host is `engine::DropReason`, which contains
 //! them.

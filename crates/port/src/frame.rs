@@ -12,9 +12,9 @@ pub enum Checksum {
     Complete,
     /// Received and known to be right.
     Verified,
-    /// Not computed: the 16-bit field at byte `field` holds the pseudo-header's folded sum, and the sum of all
-    /// bytes from `start` on is to be put there (what virtio and Linux call CHECKSUM_PARTIAL). Such a frame never
-    /// left the machine, so on reception it counts as right.
+    /// Not computed: the 16-bit field at byte `field` holds the pseudo-header's folded sum. The sum of all bytes from
+    /// `start` on is to be put there (virtio and Linux: CHECKSUM_PARTIAL). Such a frame never left the machine, so on
+    /// reception it counts as right.
     Partial {
         /// First byte that is summed: the transport header.
         start: u16,
@@ -205,7 +205,7 @@ impl Frame {
         self.len() == 0
     }
 
-    /// Becomes what `other` is, in memory of its own; the payload by reference changes hands.
+    /// Becomes what `other` is, in memory of its own; the payload by reference moves.
     pub(crate) fn take_over(&mut self, other: &mut Frame) {
         self.bytes_vec().clear();
         self.bytes.extend_from_slice(other.bytes());

@@ -37,7 +37,7 @@ pub use wire::Nanos;
 use std::os::fd::BorrowedFd;
 use wire::Mac;
 
-/// What a port can take off the engine's hands.
+/// What a port does in place of the engine (offloads).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Most bytes of an IP packet on the wire.

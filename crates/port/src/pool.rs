@@ -97,7 +97,7 @@ impl FramePool {
 
     /// There are more frames than a quiet host needs.
     pub fn has_spare(&self) -> bool {
-        self.has_spare_at_hand() || !self.store.small.is_empty() || !self.store.large.is_empty()
+        self.has_cached_spare() || !self.store.small.is_empty() || !self.store.large.is_empty()
     }
 
     /// Frees these. Other handles keep what they have at hand.
@@ -111,12 +111,12 @@ impl FramePool {
     /// Frees all that this handle has at hand: for one of several, on an idle thread. True where that was more
     /// than a quiet host needs.
     pub fn free_own(&mut self) -> bool {
-        let spare = self.has_spare_at_hand();
+        let spare = self.has_cached_spare();
         (self.small, self.large) = (Vec::new(), Vec::new());
         spare
     }
 
-    fn has_spare_at_hand(&self) -> bool {
+    fn has_cached_spare(&self) -> bool {
         let [small, large] = KEPT;
         self.small.len() > small || self.large.len() > large
     }

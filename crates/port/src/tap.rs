@@ -166,7 +166,7 @@ impl Tap {
         true
     }
 
-    /// Writes one frame: the vnet header, the contiguous bytes, and the payload straight from shared memory.
+    /// Writes one frame: the vnet header, the contiguous bytes, and the payload directly from shared memory.
     fn write(&mut self, frame: &Frame) -> Result<(), crate::PortDrop> {
         let super_segment = frame.segment_size > 0 && self.capabilities.super_segment > 0;
         let most = if super_segment { u16::MAX } else { self.capabilities.mtu };

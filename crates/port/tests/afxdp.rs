@@ -66,25 +66,25 @@ fn ethertype(frame: &Frame) -> EtherType {
     ethernet::Header::parse(frame.bytes()).unwrap().ethertype
 }
 
-fn await_frame(port: &mut AfXdp, hands: &mut Hands, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
+fn await_frame(port: &mut AfXdp, caller: &mut Caller, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
     until("the kernel's answer", || {
         let mut frames = Vec::new();
-        port.receive(0, 64, &mut hands.pool, &mut frames);
+        port.receive(0, 64, &mut caller.pool, &mut frames);
         frames.into_iter().find(|frame| wanted(frame))
     })
 }
 
-fn introduce(port: &mut AfXdp, hands: &mut Hands) -> Mac {
+fn introduce(port: &mut AfXdp, caller: &mut Caller) -> Mac {
     let mut polls = 0;
     let reply = until("the answer to ARP", || {
         // Asked again every 100 ms: a port whose queue is full drops a question.
         if polls % 100 == 0 {
-            let request = frame_of(&mut hands.pool, &arp_request(port.mac(), HOST, KERNEL));
-            port.send(0, &mut vec![request], &mut hands.pool, &mut hands.drops);
+            let request = frame_of(&mut caller.pool, &arp_request(port.mac(), HOST, KERNEL));
+            port.send(0, &mut vec![request], &mut caller.pool, &mut caller.drops);
         }
         polls += 1;
         let mut frames = Vec::new();
-        port.receive(0, 64, &mut hands.pool, &mut frames);
+        port.receive(0, 64, &mut caller.pool, &mut frames);
         frames.into_iter().find(|frame| ethertype(frame) == EtherType::Arp)
     });
     arp::Packet::parse(&reply.bytes()[ethernet::HEADER_LEN..]).unwrap().sender_mac
@@ -110,26 +110,26 @@ fn replies(frames: &[Box<Frame>], data: &[u8]) -> Vec<u16> {
 fn thousands_of_pings_go_round_the_rings() {
     let Some(lab) = lab("thousands_of_pings") else { return };
     let Some(mut port) = open(&lab, "thousands_of_pings") else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut port, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut port, caller);
     let data = pattern(1400);
     let mut seen = vec![false; 4000];
     for first in (0..4000u16).step_by(20) {
         let now = u64::from(first) * 1_000_000;
         let mut frames: Vec<_> = (first..first + 20)
-            .map(|seq| frame_of(&mut hands.pool, &echo_request(kernel, port.mac(), HOST, KERNEL, seq, &data)))
+            .map(|seq| frame_of(&mut caller.pool, &echo_request(kernel, port.mac(), HOST, KERNEL, seq, &data)))
             .collect();
-        port.send(now, &mut frames, &mut hands.pool, &mut hands.drops);
+        port.send(now, &mut frames, &mut caller.pool, &mut caller.drops);
         until("every echo", || {
             let mut frames = Vec::new();
-            port.receive(now, 64, &mut hands.pool, &mut frames);
+            port.receive(now, 64, &mut caller.pool, &mut frames);
             replies(&frames, &data).into_iter().for_each(|seq| seen[seq as usize] = true);
-            frames.into_iter().for_each(|frame| hands.pool.put(frame));
+            frames.into_iter().for_each(|frame| caller.pool.put(frame));
             seen[first as usize..first as usize + 20].iter().all(|seen| *seen).then_some(())
         });
     }
-    println!("{} {:?}: {:?}", port.mode(), port.figures(), hands.drops);
-    assert_eq!(hands.drops.iter().count(), 0);
+    println!("{} {:?}: {:?}", port.mode(), port.figures(), caller.drops);
+    assert_eq!(caller.drops.iter().count(), 0);
     assert_eq!(port.figures().bogus_receptions, 0);
 }
 
@@ -139,34 +139,34 @@ fn another_process_goes_on_with_the_queue() {
     let Some(mut lab) = lab("another_process") else { return };
     lab.config.mac = Some(A);
     let Some(mut port) = open(&lab, "another_process") else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut port, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut port, caller);
     let (data, mut seen) = (pattern(1000), [false; 600]);
     for first in (0..600u16).step_by(60) {
         let mut frames: Vec<_> = (first..first + 60)
-            .map(|seq| frame_of(&mut hands.pool, &echo_request(kernel, port.mac(), HOST, KERNEL, seq, &data)))
+            .map(|seq| frame_of(&mut caller.pool, &echo_request(kernel, port.mac(), HOST, KERNEL, seq, &data)))
             .collect();
         let mut answers = Vec::new();
         let mut later = frames.split_off(30);
-        port.send(0, &mut frames, &mut hands.pool, &mut hands.drops);
-        port.receive(0, 10, &mut hands.pool, &mut answers);
+        port.send(0, &mut frames, &mut caller.pool, &mut caller.drops);
+        port.receive(0, 10, &mut caller.pool, &mut answers);
         let Handover { device, descriptors } = port.handover().unwrap();
         assert_eq!((device.as_str(), descriptors.len()), ("nic queue 0", 4));
         let descriptors = descriptors.iter().map(|fd| fd.try_clone_to_owned().unwrap()).collect();
         let new = AfXdp::adopt(descriptors, &lab.config, port.mac()).unwrap();
         assert_eq!((new.mode(), new.mac(), new.capabilities()), (port.mode(), port.mac(), port.capabilities()));
         // The old one goes on until it is sure.
-        port.send(0, &mut later, &mut hands.pool, &mut hands.drops);
-        port.receive(0, 10, &mut hands.pool, &mut answers);
+        port.send(0, &mut later, &mut caller.pool, &mut caller.drops);
+        port.receive(0, 10, &mut caller.pool, &mut answers);
         drop(std::mem::replace(&mut port, new));
         until("every echo", || {
-            port.receive(0, 64, &mut hands.pool, &mut answers);
+            port.receive(0, 64, &mut caller.pool, &mut answers);
             replies(&answers, &data).into_iter().for_each(|seq| seen[usize::from(seq)] = true);
-            answers.drain(..).for_each(|frame| hands.pool.put(frame));
+            answers.drain(..).for_each(|frame| caller.pool.put(frame));
             seen[..usize::from(first) + 60].iter().all(|seen| *seen).then_some(())
         });
     }
-    assert_eq!((hands.drops.iter().count(), port.figures().bogus_receptions), (0, 0));
+    assert_eq!((caller.drops.iter().count(), port.figures().bogus_receptions), (0, 0));
     let some = AfXdp::adopt(Vec::new(), &lab.config, A).err().unwrap();
     assert!(some.contains("nic queue 0"), "{some}");
 }
@@ -175,19 +175,19 @@ fn another_process_goes_on_with_the_queue() {
 fn large_bursts_are_bounded_and_the_port_recovers() {
     let Some(lab) = lab("bursts") else { return };
     let Some(mut port) = open(&lab, "bursts") else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut port, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut port, caller);
     for round in 0..20 {
         let mut frames: Vec<_> =
-            (0..2000).map(|seq| tcp_frame(&mut hands.pool, kernel, port.mac(), seq, &pattern(64))).collect();
-        port.send(round * 2_000_000_000, &mut frames, &mut hands.pool, &mut hands.drops);
+            (0..2000).map(|seq| tcp_frame(&mut caller.pool, kernel, port.mac(), seq, &pattern(64))).collect();
+        port.send(round * 2_000_000_000, &mut frames, &mut caller.pool, &mut caller.drops);
         assert!(frames.is_empty());
-        while port.receive(0, 64, &mut hands.pool, &mut Vec::new()) > 0 {}
+        while port.receive(0, 64, &mut caller.pool, &mut Vec::new()) > 0 {}
     }
-    println!("{:?} {:?}", port.figures(), hands.drops);
-    assert!(port.counters().tx_frames + hands.drops.get(PortDrop::PortQueue) == 40_001);
+    println!("{:?} {:?}", port.figures(), caller.drops);
+    assert!(port.counters().tx_frames + caller.drops.get(PortDrop::PortQueue) == 40_001);
     // Frames of the bursts may still come: the answer to this one is known by its kind.
-    introduce(&mut port, hands);
+    introduce(&mut port, caller);
 }
 
 /// A partial checksum and payload by reference come out as one flat, right frame: the kernel resets it.
@@ -195,11 +195,11 @@ fn large_bursts_are_bounded_and_the_port_recovers() {
 fn checksums_are_completed_for_the_wire() {
     let Some(lab) = lab("checksums") else { return };
     let Some(mut port) = open(&lab, "checksums") else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut port, hands);
-    let frame = tcp_frame(&mut hands.pool, kernel, port.mac(), 5, b"odd");
-    port.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
-    let answer = await_frame(&mut port, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut port, caller);
+    let frame = tcp_frame(&mut caller.pool, kernel, port.mac(), 5, b"odd");
+    port.send(0, &mut vec![frame], &mut caller.pool, &mut caller.drops);
+    let answer = await_frame(&mut port, caller, |frame| ethertype(frame) == EtherType::Ipv4);
     assert_eq!(answer.checksum, Checksum::Complete);
     let (_, tcp, _) = check_tcp(answer.bytes()).expect("the prepared peer computes its checksums");
     assert!(tcp.flags.has(wire::tcp::Flags::RST));
@@ -209,10 +209,10 @@ fn checksums_are_completed_for_the_wire() {
 fn too_long_frames_are_named() {
     let Some(lab) = lab("too_long") else { return };
     let Some(mut port) = open(&lab, "too_long") else { return };
-    let hands = &mut Hands::new();
-    let frame = tcp_frame(&mut hands.pool, B, A, 0, &pattern(1500));
-    port.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
-    assert_eq!(hands.drops.get(PortDrop::TooLong), 1);
+    let caller = &mut Caller::new();
+    let frame = tcp_frame(&mut caller.pool, B, A, 0, &pattern(1500));
+    port.send(0, &mut vec![frame], &mut caller.pool, &mut caller.drops);
+    assert_eq!(caller.drops.get(PortDrop::TooLong), 1);
     assert_eq!(port.capabilities().super_segment, 0);
 }
 
@@ -222,7 +222,7 @@ fn a_host_may_have_an_address_of_its_own_on_the_interface() {
     lab.config.mac = Some(A);
     let Some(mut port) = open(&lab, "own_address") else { return };
     assert_eq!(port.mac(), A);
-    introduce(&mut port, &mut Hands::new());
+    introduce(&mut port, &mut Caller::new());
 }
 
 /// Frames to the host's addresses are the port's, and questions about them; the kernel's address on the same interface
@@ -233,13 +233,13 @@ fn the_kernel_keeps_what_is_not_for_the_host() {
     let (own, beside): (Ipv6Addr, _) = ("2001:db8::7".parse().unwrap(), Ipv4Addr::new(10, 9, 0, 9));
     lab.config.addresses = vec![HOST.into(), IpAddress::v6(own, 0)];
     let Some(mut port) = open(&lab, "kernel_keeps") else { return };
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let kernel = |netns: &Netns, device: &str, ip: IpAddress, bits| {
         netns.run(|| Interface::named(device)?.set_address(ip, bits)).and_then(|done| done).unwrap();
     };
     kernel(&lab.port_side, "nic", beside.into(), 24);
     kernel(&lab.peer_side, "peer", "2001:db8::1".parse().unwrap(), 64);
-    introduce(&mut port, hands);
+    introduce(&mut port, caller);
     let (here, there) = (
         lab.port_side.run(|| UdpSocket::bind((beside, 0)).unwrap()).unwrap(),
         lab.peer_side.run(|| UdpSocket::bind("[::]:0").unwrap()).unwrap(),
@@ -250,7 +250,7 @@ fn the_kernel_keeps_what_is_not_for_the_host() {
     assert_eq!(here.recv(&mut [0; 64]).unwrap(), 13, "beside the open port");
     // A solicitation for the host's IPv6 address goes to a group; then a datagram to the host, and one with a VLAN tag.
     there.send_to(b"to the host", (own, 9)).unwrap();
-    let question = await_frame(&mut port, hands, |frame| ethertype(frame) == EtherType::Ipv6);
+    let question = await_frame(&mut port, caller, |frame| ethertype(frame) == EtherType::Ipv6);
     assert_eq!(question.bytes()[38..40], [0xff, 0x02], "to a group");
     let host_mac = port.mac();
     let tagged = |ip: Ipv4Addr, tags: usize| {
@@ -268,7 +268,7 @@ fn the_kernel_keeps_what_is_not_for_the_host() {
     let mut seen = Vec::new();
     until("the last frame", || {
         let mut frames = Vec::new();
-        port.receive(0, 64, &mut hands.pool, &mut frames);
+        port.receive(0, 64, &mut caller.pool, &mut frames);
         let own = frames.iter().filter(|frame| frame.bytes()[6..12] == [2, 0, 0, 0, 0, 1]);
         seen.extend(own.map(|frame| frame.bytes().to_vec()));
         (seen.len() >= 3).then_some(())
@@ -299,7 +299,7 @@ fn reopening_at_once_works_and_two_at_once_do_not() {
     let Some(lab) = lab("again") else { return };
     for _ in 0..5 {
         let Some(mut port) = open(&lab, "again") else { return };
-        introduce(&mut port, &mut Hands::new());
+        introduce(&mut port, &mut Caller::new());
     }
     let _first = open(&lab, "again").unwrap();
     let sentence = AfXdp::open(&lab.config).err().expect("a queue has one owner");
@@ -327,32 +327,32 @@ fn a_closed_port_leaves_the_interface_to_the_kernel() {
 fn the_wait_descriptor_is_readable_when_a_frame_waits() {
     let Some(lab) = lab("wait_fd") else { return };
     let Some(mut port) = open(&lab, "wait_fd") else { return };
-    let hands = &mut Hands::new();
-    introduce(&mut port, hands);
-    while port.receive(0, 64, &mut hands.pool, &mut Vec::new()) > 0 {}
+    let caller = &mut Caller::new();
+    introduce(&mut port, caller);
+    while port.receive(0, 64, &mut caller.pool, &mut Vec::new()) > 0 {}
     let socket = lab.peer_side.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
     socket.send_to(b"wake up", (HOST, 9)).unwrap();
     let mut poll = libc::pollfd { fd: port.wait_fd().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd on the stack, with its count.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, TIMEOUT.as_millis() as i32) }, 1);
     assert!(port.has_work(0));
-    await_frame(&mut port, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    await_frame(&mut port, caller, |frame| ethertype(frame) == EtherType::Ipv4);
 }
 
 #[test]
 fn a_deleted_interface_is_a_sentence_and_not_a_loop() {
     let Some(lab) = lab("deleted") else { return };
     let Some(mut port) = open(&lab, "deleted") else { return };
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     lab.port_side.run(|| Interface::named("nic").unwrap().delete().unwrap()).unwrap();
     for _ in 0..10_000 {
-        port.receive(0, 64, &mut hands.pool, &mut Vec::new());
+        port.receive(0, 64, &mut caller.pool, &mut Vec::new());
     }
     assert!(port.failure().is_some_and(|sentence| sentence.contains("deleted")), "{:?}", port.failure());
     assert!(port.wait_fd().is_none());
-    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
-    port.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
-    assert_eq!(hands.drops.get(PortDrop::PortQueue), 1);
+    let frame = tcp_frame(&mut caller.pool, B, A, 0, b"x");
+    port.send(0, &mut vec![frame], &mut caller.pool, &mut caller.drops);
+    assert_eq!(caller.drops.get(PortDrop::PortQueue), 1);
 }
 
 #[test]

@@ -124,10 +124,10 @@ proptest! {
 
 #[test]
 fn payload_by_reference_is_read_in_place() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let data = pattern(5000);
-    let frame = super_segment(&mut hands.pool, &data);
-    let mut flat = super_segment(&mut hands.pool, &data);
+    let frame = super_segment(&mut caller.pool, &data);
+    let mut flat = super_segment(&mut caller.pool, &data);
     flat.flatten();
     let (at, last) = (frame.bytes().len(), frame.len() - 4);
     for text in [
@@ -163,7 +163,7 @@ const ACCEPTED: Sight<'static> =
 
 #[test]
 fn what_is_wanted_is_recorded_whole_with_what_is_known() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let mut recorder = Recorder::default();
     assert!(!recorder.is_on());
     let (filter, _) = compiled("tcp dst port 2000 and len > 100").unwrap();
@@ -172,10 +172,10 @@ fn what_is_wanted_is_recorded_whole_with_what_is_known() {
     let of_flow = Wanted { flow: Some(3), direction: Some(Direction::In), ..Wanted::everything() };
     let of_flow = recorder.start(&Arc::new(of_flow), 0, 0);
     let data = pattern(30_000);
-    recorder.record(5, &super_segment(&mut hands.pool, &data), &ACCEPTED);
+    recorder.record(5, &super_segment(&mut caller.pool, &data), &ACCEPTED);
     let reason = Fate::dropped(PortDrop::TooLong);
-    recorder.record(6, &tcp_frame(&mut hands.pool, B, A, 1, b"short"), &Sight { fate: reason, ..ACCEPTED });
-    recorder.keep(&tcp_frame(&mut hands.pool, B, A, 1, b"kept"));
+    recorder.record(6, &tcp_frame(&mut caller.pool, B, A, 1, b"short"), &Sight { fate: reason, ..ACCEPTED });
+    recorder.keep(&tcp_frame(&mut caller.pool, B, A, 1, b"kept"));
     let sight = Sight { direction: Direction::Out, flow: None, module: "control", fate: Fate::Sent };
     recorder.record_kept(7, &sight);
     recorder.hand_over(true);
@@ -203,10 +203,10 @@ fn what_is_wanted_is_recorded_whole_with_what_is_known() {
 
 #[test]
 fn lost_frames_are_counted_and_the_others_in_order() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let mut recorder = Recorder::default();
     let queue = recorder.start(&Arc::new(Wanted::everything()), 0, 0);
-    let frame = super_segment(&mut hands.pool, &pattern(60_000));
+    let frame = super_segment(&mut caller.pool, &pattern(60_000));
     for now in 0..400 {
         recorder.record(now, &frame, &ACCEPTED);
         recorder.hand_over(false);
@@ -229,23 +229,23 @@ fn lost_frames_are_counted_and_the_others_in_order() {
 
 #[test]
 fn the_fabric_records_what_it_drops() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let fabric = Fabric::new(FabricConfig { loss: 1.0, ..FabricConfig::default() });
     let mut a = fabric.join("a", A).unwrap();
     let _b = fabric.join("b", B).unwrap();
     let queue = fabric.with_recorder(|recorder| recorder.start(&Arc::new(Wanted::everything()), 0, 0));
     let frames = &mut vec![
-        super_segment(&mut hands.pool, b"lost"),
-        tcp_frame(&mut hands.pool, Mac([2, 9, 9, 9, 9, 9]), A, 1, b"unknown"),
+        super_segment(&mut caller.pool, b"lost"),
+        tcp_frame(&mut caller.pool, Mac([2, 9, 9, 9, 9, 9]), A, 1, b"unknown"),
     ];
-    a.send(5, frames, &mut hands.pool, &mut hands.drops);
+    a.send(5, frames, &mut caller.pool, &mut caller.drops);
     let mut blocks = Vec::new();
     queue.take(&mut blocks);
     let got = packets(&blocks);
     let comments: Vec<&str> = got.iter().map(|packet| packet.comment.as_str()).collect();
     assert_eq!(comments, ["fabric: dropped: fabric_loss", "fabric: dropped: fabric_unknown"]);
     assert_eq!(check_tcp(&got[0].bytes).unwrap().2, b"lost");
-    assert_eq!(hands.drops.iter().map(|(_, count)| count).sum::<u64>(), 2);
-    let named: Vec<PortDrop> = hands.drops.since(&PortDrops::default()).iter().collect();
+    assert_eq!(caller.drops.iter().map(|(_, count)| count).sum::<u64>(), 2);
+    let named: Vec<PortDrop> = caller.drops.since(&PortDrops::default()).iter().collect();
     assert_eq!(named, [PortDrop::FabricLoss, PortDrop::FabricUnknown]);
 }

@@ -39,22 +39,22 @@ fn packets(path: &PathBuf) -> (String, Vec<Packet>) {
 #[test]
 fn both_ways_are_written_and_frames_pass_untouched() {
     let scratch = Scratch::new("both-ways");
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let fabric = Fabric::new(FabricConfig::default());
     let epoch = 1_700_000_000_123_456_789;
     let capture = Capture::create(&scratch.0, "fabric a", epoch, 1 << 20).unwrap();
     let mut a = Captured::new(Box::new(fabric.join("a", A).unwrap()), capture.clone());
     let mut b = fabric.join("b", B).unwrap();
     let data = pattern(30_000);
-    let frame = super_segment(&mut hands.pool, &data);
-    a.send(5, &mut vec![frame], &mut hands.pool, &mut hands.drops);
+    let frame = super_segment(&mut caller.pool, &data);
+    a.send(5, &mut vec![frame], &mut caller.pool, &mut caller.drops);
     let mut got = Vec::new();
-    b.receive(5, 9, &mut hands.pool, &mut got);
+    b.receive(5, 9, &mut caller.pool, &mut got);
     assert_eq!(got[0].payload().map(shm::Span::len), Some(30_000), "still by reference");
-    let back = tcp_frame(&mut hands.pool, A, B, 9, b"back");
-    b.send(6, &mut vec![back], &mut hands.pool, &mut hands.drops);
-    assert_eq!(a.receive(1_000_000_000, 9, &mut hands.pool, &mut got), 1);
-    assert_eq!(a.receive(1_000_000_000, 9, &mut hands.pool, &mut got), 0);
+    let back = tcp_frame(&mut caller.pool, A, B, 9, b"back");
+    b.send(6, &mut vec![back], &mut caller.pool, &mut caller.drops);
+    assert_eq!(a.receive(1_000_000_000, 9, &mut caller.pool, &mut got), 1);
+    assert_eq!(a.receive(1_000_000_000, 9, &mut caller.pool, &mut got), 0);
     a.prepare_to_sleep();
     let (name, packets) = packets(&scratch.0);
     assert_eq!(name, "fabric a");
@@ -69,11 +69,11 @@ fn both_ways_are_written_and_frames_pass_untouched() {
 #[test]
 fn the_file_stops_at_its_limit() {
     let scratch = Scratch::new("limit");
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let capture = Capture::create(&scratch.0, "x", 0, 1000).unwrap();
     let before = capture.figures().bytes;
     for i in 0..100 {
-        let frame = tcp_frame(&mut hands.pool, Mac::BROADCAST, A, i, b"12345678");
+        let frame = tcp_frame(&mut caller.pool, Mac::BROADCAST, A, i, b"12345678");
         capture.write(i.into(), Direction::Out, [&*frame]);
     }
     capture.flush();

@@ -33,10 +33,10 @@ fn open(test: &str, offload: bool) -> Option<(Netns, Tap)> {
 }
 
 /// The first frame that `wanted` picks; others (IPv6 noise of the kernel) are passed over.
-fn await_frame(tap: &mut Tap, hands: &mut Hands, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
+fn await_frame(tap: &mut Tap, caller: &mut Caller, wanted: impl Fn(&Frame) -> bool) -> Box<Frame> {
     until("the kernel's answer", || {
         let mut frames = Vec::new();
-        while tap.receive(0, 1, &mut hands.pool, &mut frames) > 0 {
+        while tap.receive(0, 1, &mut caller.pool, &mut frames) > 0 {
             let found = frames.pop().filter(|frame| wanted(frame));
             if found.is_some() {
                 return found;
@@ -46,18 +46,18 @@ fn await_frame(tap: &mut Tap, hands: &mut Hands, wanted: impl Fn(&Frame) -> bool
     })
 }
 
-fn send(tap: &mut Tap, hands: &mut Hands, frame: Box<Frame>) {
-    tap.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
+fn send(tap: &mut Tap, caller: &mut Caller, frame: Box<Frame>) {
+    tap.send(0, &mut vec![frame], &mut caller.pool, &mut caller.drops);
 }
 
 fn ethertype(frame: &Frame) -> EtherType {
     ethernet::Header::parse(frame.bytes()).unwrap().ethertype
 }
 
-fn introduce(tap: &mut Tap, hands: &mut Hands) -> Mac {
-    let request = frame_of(&mut hands.pool, &arp_request(tap.mac(), HOST, KERNEL));
-    send(tap, hands, request);
-    let reply = await_frame(tap, hands, |frame| ethertype(frame) == EtherType::Arp);
+fn introduce(tap: &mut Tap, caller: &mut Caller) -> Mac {
+    let request = frame_of(&mut caller.pool, &arp_request(tap.mac(), HOST, KERNEL));
+    send(tap, caller, request);
+    let reply = await_frame(tap, caller, |frame| ethertype(frame) == EtherType::Arp);
     let packet = arp::Packet::parse(&reply.bytes()[ethernet::HEADER_LEN..]).unwrap();
     assert_eq!((packet.operation, packet.sender_ip), (arp::Operation::Reply, KERNEL));
     packet.sender_mac
@@ -66,28 +66,28 @@ fn introduce(tap: &mut Tap, hands: &mut Hands) -> Mac {
 #[test]
 fn the_kernel_answers_arp_and_ping() {
     let Some((_netns, mut tap)) = open("the_kernel_answers_arp_and_ping", true) else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut tap, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut tap, caller);
     assert_ne!(kernel, tap.mac());
     assert_eq!(tap.mac().0[0] & 3, 2, "a locally administered address of one station");
     let data = pattern(1000);
-    let ping = frame_of(&mut hands.pool, &echo_request(kernel, tap.mac(), HOST, KERNEL, 5, &data));
-    send(&mut tap, hands, ping);
-    let reply = await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    let ping = frame_of(&mut caller.pool, &echo_request(kernel, tap.mac(), HOST, KERNEL, 5, &data));
+    send(&mut tap, caller, ping);
+    let reply = await_frame(&mut tap, caller, |frame| ethertype(frame) == EtherType::Ipv4);
     let packet = &reply.bytes()[ethernet::HEADER_LEN..];
     let (ip, at) = ipv4::Header::parse(packet, packet.len()).unwrap();
     assert_eq!((ip.src, ip.dst), (KERNEL, HOST));
     assert_eq!(icmpv4::Message::parse(&packet[at..]), Ok(icmpv4::Message::EchoReply(7, 5)));
     assert_eq!(packet[at + icmpv4::HEADER_LEN..], data);
-    assert_eq!((tap.counters().tx_frames, hands.drops.iter().count()), (2, 0));
+    assert_eq!((tap.counters().tx_frames, caller.drops.iter().count()), (2, 0));
 }
 
 /// RST answers a super-segment by reference to a port that nobody listens on: so the kernel took it as valid.
 #[test]
 fn the_kernel_completes_checksums_and_cuts_super_segments() {
     let Some((netns, mut tap)) = open("the_kernel_takes_super_segments", true) else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut tap, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut tap, caller);
     let region = Arc::new(Region::create("tap-test", 32 * PAGE).unwrap());
     let byte_ring = Arc::new(ByteRing::map(&region, 0, 32 * PAGE).unwrap());
     let data = pattern(60_000);
@@ -96,34 +96,34 @@ fn the_kernel_completes_checksums_and_cuts_super_segments() {
 
     let flags = wire::tcp::Flags::ACK;
     let (bytes, headers) = tcp_segment(kernel, tap.mac(), 5000, flags, ipv4::Ecn::NotEct, &data);
-    let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
+    let mut frame = frame_of(&mut caller.pool, &bytes[..headers]);
     frame.set_payload(Some(Span::new(&byte_ring, pos, data.len() as u32)));
     frame.checksum = TCP_PARTIAL;
     frame.segment_size = 1448;
-    send(&mut tap, hands, frame);
-    let mut answer = await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    send(&mut tap, caller, frame);
+    let mut answer = await_frame(&mut tap, caller, |frame| ethertype(frame) == EtherType::Ipv4);
     answer.complete_checksum();
     let (_, tcp, _) = check_tcp(answer.bytes()).unwrap();
     assert!(tcp.flags.has(wire::tcp::Flags::RST), "nobody listens: {tcp:?}");
-    assert_eq!(hands.drops.iter().count(), 0);
+    assert_eq!(caller.drops.iter().count(), 0);
     drop(netns);
 }
 
 #[test]
 fn complete_checksums_stay_and_the_kernel_refuses_wrong_ones() {
     let Some((_netns, mut tap)) = open("a_wrong_checksum", true) else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut tap, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut tap, caller);
     let (mut bad, _) = tcp_segment(kernel, tap.mac(), 1, wire::tcp::Flags::SYN, ipv4::Ecn::NotEct, b"");
     bad[50] ^= 0x55;
-    let frame = frame_of(&mut hands.pool, &bad);
-    send(&mut tap, hands, frame);
+    let frame = frame_of(&mut caller.pool, &bad);
+    send(&mut tap, caller, frame);
     // The answer to a right one that comes later is the first TCP frame to be seen.
-    let mut right = tcp_frame(&mut hands.pool, kernel, tap.mac(), 4242, b"");
+    let mut right = tcp_frame(&mut caller.pool, kernel, tap.mac(), 4242, b"");
     right.complete_checksum();
-    send(&mut tap, hands, right);
+    send(&mut tap, caller, right);
     let is_tcp = |frame: &Frame| ethertype(frame) == EtherType::Ipv4;
-    let mut answer = await_frame(&mut tap, hands, is_tcp);
+    let mut answer = await_frame(&mut tap, caller, is_tcp);
     answer.complete_checksum();
     let (_, tcp, _) = check_tcp(answer.bytes()).unwrap();
     assert_eq!(tcp.seq.0, 77, "a reset in answer to an acknowledgement takes its number (RFC 9293 3.5.2)");
@@ -134,11 +134,11 @@ fn the_kernel_leaves_checksums_to_the_port_which_marks_them() {
     let test = "the_kernel_leaves_checksums";
     for offload in [true, false] {
         let Some((netns, mut tap)) = open(test, offload) else { return };
-        let hands = &mut Hands::new();
-        introduce(&mut tap, hands);
+        let caller = &mut Caller::new();
+        introduce(&mut tap, caller);
         let socket = netns.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
         socket.send_to(b"hello", (HOST, 9)).unwrap();
-        let mut frame = await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+        let mut frame = await_frame(&mut tap, caller, |frame| ethertype(frame) == EtherType::Ipv4);
         if offload {
             assert_eq!(frame.checksum, Checksum::Partial { start: 34, field: 40 });
         } else {
@@ -157,37 +157,37 @@ fn the_kernel_leaves_checksums_to_the_port_which_marks_them() {
 #[test]
 fn a_deleted_device_is_a_sentence_and_not_a_loop() {
     let Some((netns, mut tap)) = open("a_deleted_device", true) else { return };
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let name = tap.device().to_string();
     netns.run(|| Interface::named(&name).unwrap().delete().unwrap()).unwrap();
-    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
-    send(&mut tap, hands, frame);
-    assert_eq!(hands.drops.get(port::PortDrop::PortQueue), 1);
+    let frame = tcp_frame(&mut caller.pool, B, A, 0, b"x");
+    send(&mut tap, caller, frame);
+    assert_eq!(caller.drops.get(port::PortDrop::PortQueue), 1);
     assert!(tap.failure().is_some_and(|sentence| sentence.contains("deleted")));
-    assert_eq!(tap.receive(0, 64, &mut hands.pool, &mut Vec::new()), 0);
+    assert_eq!(tap.receive(0, 64, &mut caller.pool, &mut Vec::new()), 0);
     assert!(tap.wait_fd().is_none() && !tap.has_work(0));
 }
 
 #[test]
 fn a_device_that_is_switched_off_refuses_frames_and_recovers() {
     let Some((netns, mut tap)) = open("a_device_switched_off", true) else { return };
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let interface = netns.run(|| Interface::named("toe0").unwrap()).unwrap();
     netns.run(|| interface.set_down().unwrap()).unwrap();
-    let frame = tcp_frame(&mut hands.pool, B, A, 0, b"x");
-    send(&mut tap, hands, frame);
-    assert_eq!((hands.drops.get(port::PortDrop::PortQueue), tap.failure()), (1, None));
+    let frame = tcp_frame(&mut caller.pool, B, A, 0, b"x");
+    send(&mut tap, caller, frame);
+    assert_eq!((caller.drops.get(port::PortDrop::PortQueue), tap.failure()), (1, None));
     netns.run(|| interface.set_up().unwrap()).unwrap();
-    introduce(&mut tap, hands);
+    introduce(&mut tap, caller);
 }
 
 #[test]
 fn too_long_frames_are_named() {
     let Some((_netns, mut tap)) = open("too_long", true) else { return };
-    let hands = &mut Hands::new();
-    let frame = tcp_frame(&mut hands.pool, B, A, 0, &pattern(1500));
-    send(&mut tap, hands, frame);
-    assert_eq!(hands.drops.get(port::PortDrop::TooLong), 1);
+    let caller = &mut Caller::new();
+    let frame = tcp_frame(&mut caller.pool, B, A, 0, &pattern(1500));
+    send(&mut tap, caller, frame);
+    assert_eq!(caller.drops.get(port::PortDrop::TooLong), 1);
 }
 
 #[test]
@@ -263,15 +263,15 @@ fn a_veth_pair_is_made_moved_routed_and_deleted() {
 #[test]
 fn the_wait_descriptor_is_readable_when_a_frame_waits() {
     let Some((netns, mut tap)) = open("wait_fd", true) else { return };
-    let hands = &mut Hands::new();
-    introduce(&mut tap, hands);
-    while tap.receive(0, 64, &mut hands.pool, &mut Vec::new()) > 0 {}
+    let caller = &mut Caller::new();
+    introduce(&mut tap, caller);
+    while tap.receive(0, 64, &mut caller.pool, &mut Vec::new()) > 0 {}
     let socket = netns.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
     socket.send_to(b"wake up", (HOST, 9)).unwrap();
     let mut poll = libc::pollfd { fd: tap.wait_fd().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd on the stack, with its count.
     assert_eq!(unsafe { libc::poll(&mut poll, 1, 5000) }, 1);
-    await_frame(&mut tap, hands, |frame| ethertype(frame) == EtherType::Ipv4);
+    await_frame(&mut tap, caller, |frame| ethertype(frame) == EtherType::Ipv4);
 }
 
 /// A packet socket on the device, with the virtio header that a TAP device has: it sees what the kernel's side sees.
@@ -305,8 +305,8 @@ fn packet_socket(netns: &Netns) -> OwnedFd {
 #[test]
 fn super_segments_cross_whole_and_intact_both_ways() {
     let Some((netns, mut tap)) = open("super_segments_cross", true) else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut tap, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut tap, caller);
     let socket = packet_socket(&netns);
     let region = Arc::new(Region::create("tap-test", 32 * PAGE).unwrap());
     let byte_ring = Arc::new(ByteRing::map(&region, 0, 32 * PAGE).unwrap());
@@ -314,10 +314,10 @@ fn super_segments_cross_whole_and_intact_both_ways() {
     byte_ring.write(u32::MAX - 999, &data);
     let (bytes, headers) =
         tcp_segment(kernel, tap.mac(), 1, wire::tcp::Flags::ACK | wire::tcp::Flags::CWR, ipv4::Ecn::Ect0, &data);
-    let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
+    let mut frame = frame_of(&mut caller.pool, &bytes[..headers]);
     frame.set_payload(Some(Span::new(&byte_ring, u32::MAX - 999, data.len() as u32)));
     (frame.checksum, frame.segment_size) = (TCP_PARTIAL, 1448);
-    send(&mut tap, hands, frame);
+    send(&mut tap, caller, frame);
 
     let mut seen = vec![0u8; 70_000];
     let got = loop {
@@ -339,7 +339,7 @@ fn super_segments_cross_whole_and_intact_both_ways() {
     // SAFETY: sends from a buffer with its length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) };
     assert_eq!(sent, packet.len() as isize, "{}", std::io::Error::last_os_error());
-    let frame = await_frame(&mut tap, hands, |frame| frame.len() > 10_000);
+    let frame = await_frame(&mut tap, caller, |frame| frame.len() > 10_000);
     assert!(frame.bytes() == bytes, "not the bytes that were sent");
     assert_eq!((frame.checksum, frame.segment_size), (TCP_PARTIAL, 1400));
 }
@@ -347,8 +347,8 @@ fn super_segments_cross_whole_and_intact_both_ways() {
 #[test]
 fn without_offloads_the_kernel_cuts_super_segments_itself() {
     let Some((netns, mut tap)) = open("without_offloads", false) else { return };
-    let hands = &mut Hands::new();
-    let kernel = introduce(&mut tap, hands);
+    let caller = &mut Caller::new();
+    let kernel = introduce(&mut tap, caller);
     let socket = packet_socket(&netns);
     let data = pattern(14_000);
     let (bytes, headers) = tcp_segment(tap.mac(), kernel, 9, wire::tcp::Flags::ACK, ipv4::Ecn::NotEct, &data);
@@ -357,7 +357,7 @@ fn without_offloads_the_kernel_cuts_super_segments_itself() {
     assert!(unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) } > 0);
     let mut stream = Vec::new();
     while stream.len() < data.len() {
-        let frame = await_frame(&mut tap, hands, |frame| check_tcp(frame.bytes()).is_ok());
+        let frame = await_frame(&mut tap, caller, |frame| check_tcp(frame.bytes()).is_ok());
         assert_eq!((frame.checksum, frame.segment_size), (Checksum::Complete, 0));
         let (_, tcp, part) = check_tcp(frame.bytes()).unwrap();
         assert_eq!((tcp.seq - wire::Seq(9)) as usize, stream.len());
@@ -372,16 +372,16 @@ fn without_offloads_the_kernel_cuts_super_segments_itself() {
 fn a_fabric_joins_the_kernel_through_an_uplink() {
     let Some((netns, tap)) = open("uplink", true) else { return };
     let socket = packet_socket(&netns);
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let fabric = Fabric::new(FabricConfig::default());
     let mut host = fabric.join("host", A).unwrap();
     fabric.uplink("tap", Box::new(tap)).unwrap();
     assert!(host.capabilities().super_segment > 0);
-    let await_one = |host: &mut FabricPort, hands: &mut Hands, wanted: &dyn Fn(&Frame) -> bool| {
+    let await_one = |host: &mut FabricPort, caller: &mut Caller, wanted: &dyn Fn(&Frame) -> bool| {
         until("a frame through the uplink", || {
-            fabric.poll(0, &mut hands.pool, &mut hands.drops);
+            fabric.poll(0, &mut caller.pool, &mut caller.drops);
             let mut frames = Vec::new();
-            while host.receive(0, 1, &mut hands.pool, &mut frames) > 0 {
+            while host.receive(0, 1, &mut caller.pool, &mut frames) > 0 {
                 let found = frames.pop().filter(|frame| wanted(frame));
                 if found.is_some() {
                     return found;
@@ -391,9 +391,9 @@ fn a_fabric_joins_the_kernel_through_an_uplink() {
             None
         })
     };
-    let request = frame_of(&mut hands.pool, &arp_request(A, HOST, KERNEL));
-    host.send(0, &mut vec![request], &mut hands.pool, &mut hands.drops);
-    let reply = await_one(&mut host, hands, &|frame| ethertype(frame) == EtherType::Arp);
+    let request = frame_of(&mut caller.pool, &arp_request(A, HOST, KERNEL));
+    host.send(0, &mut vec![request], &mut caller.pool, &mut caller.drops);
+    let reply = await_one(&mut host, caller, &|frame| ethertype(frame) == EtherType::Arp);
     let kernel = arp::Packet::parse(&reply.bytes()[ethernet::HEADER_LEN..]).unwrap().sender_mac;
 
     fabric.configure(FabricConfig { duplicate: 1e-12, ..FabricConfig::default() });
@@ -404,7 +404,7 @@ fn a_fabric_joins_the_kernel_through_an_uplink() {
     assert!(unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0) } > 0);
     let mut stream = Vec::new();
     while stream.len() < data.len() {
-        let mut frame = await_one(&mut host, hands, &|frame| ethertype(frame) == EtherType::Ipv4);
+        let mut frame = await_one(&mut host, caller, &|frame| ethertype(frame) == EtherType::Ipv4);
         frame.complete_checksum();
         let (_, tcp, part) = check_tcp(frame.bytes()).unwrap();
         assert_eq!(((tcp.seq - wire::Seq(9)) as usize, part.len()), (stream.len(), 1400));

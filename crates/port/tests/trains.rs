@@ -52,14 +52,14 @@ fn carried<'a>(packets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 
 #[test]
 fn a_train_is_whole_on_a_perfect_fabric_and_packets_on_another() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     for rate_bps in [0, 10_000_000_000] {
         let fabric = Fabric::new(FabricConfig { rate_bps, ..FabricConfig::default() });
         let (mut a, mut b) = (fabric.join("a", A).unwrap(), fabric.join("b", B).unwrap());
-        let frame = train(&mut hands.pool, B);
-        a.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
+        let frame = train(&mut caller.pool, B);
+        a.send(0, &mut vec![frame], &mut caller.pool, &mut caller.drops);
         let mut got = Vec::new();
-        b.receive(1_000_000, 100, &mut hands.pool, &mut got);
+        b.receive(1_000_000, 100, &mut caller.pool, &mut got);
         if rate_bps == 0 {
             assert_eq!((got.len(), got[0].checksum, got[0].segment_size), (1, Checksum::Icrc, SEGMENT));
         } else {
@@ -67,16 +67,16 @@ fn a_train_is_whole_on_a_perfect_fabric_and_packets_on_another() {
             assert!(carried(got.iter().map(|frame| frame.bytes())) == pattern(LEN));
         }
     }
-    assert_eq!(hands.drops, PortDrops::default());
+    assert_eq!(caller.drops, PortDrops::default());
 }
 
 #[test]
 fn a_capture_shows_its_packets() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let mut recorder = Recorder::default();
     let queue = recorder.start(&Arc::new(Wanted::everything()), 0, 0);
     let sight = Sight { direction: Direction::In, flow: None, module: "rdma", fate: Fate::Accepted };
-    let frame = train(&mut hands.pool, B);
+    let frame = train(&mut caller.pool, B);
     let shown = |recorder: &mut Recorder| {
         recorder.hand_over(true);
         let mut blocks = Vec::new();
@@ -131,15 +131,15 @@ impl Port for Outside {
 
 #[test]
 fn a_train_leaves_by_an_uplink_as_packets() {
-    let hands = &mut Hands::new();
+    let caller = &mut Caller::new();
     let fabric = Fabric::new(FabricConfig::default());
     let mut a = fabric.join("a", A).unwrap();
     let sent = Arc::default();
     fabric.uplink("out", Box::new(Outside(Arc::clone(&sent), shm::Doorbell::eventfd().unwrap()))).unwrap();
-    let frame = train(&mut hands.pool, C);
-    a.send(0, &mut vec![frame], &mut hands.pool, &mut hands.drops);
-    fabric.poll(0, &mut hands.pool, &mut hands.drops);
+    let frame = train(&mut caller.pool, C);
+    a.send(0, &mut vec![frame], &mut caller.pool, &mut caller.drops);
+    fabric.poll(0, &mut caller.pool, &mut caller.drops);
     let sent = sent.lock().unwrap();
     assert!(carried(sent.iter().map(|frame| frame.bytes())) == pattern(LEN));
-    assert_eq!(hands.drops, PortDrops::default());
+    assert_eq!(caller.drops, PortDrops::default());
 }

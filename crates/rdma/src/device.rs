@@ -28,7 +28,7 @@ use verbs::functions::Report;
 use verbs::{AddressVector, Number, QpAttributes, QpNumber, QpState};
 use wire::roce::{GSI_QP, MULTICAST_QP, UDP_PORT};
 
-/// Where the destination address of a frame's IPv4 packet stands: what the host hands over has no VLAN tag.
+/// Where the destination address of a frame's IPv4 packet stands: the host passes it without a VLAN tag.
 const IP_DESTINATION: std::ops::Range<usize> = 30..34;
 
 /// A host's RDMA device. All that it does between two polls is bounded and waits for nobody.

@@ -2,7 +2,7 @@
 //!
 //! It has two halves, on two threads. [`Objects`] is the bookkeeping of one program: which objects it has, what uses
 //! what, how many there may be. The daemon's service thread of that program owns it, and asks the data-path thread for
-//! the rest: [`Device`] is a transport of a host around the engine. It draws numbers of queue pairs, hands received
+//! the rest: [`Device`] is a transport of a host around the engine. It draws numbers of queue pairs, passes received
 //! frames to the program that owns the queue pair, and finds the ways to peers.
 #![forbid(unsafe_code)]
 

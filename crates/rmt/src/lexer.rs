@@ -1,5 +1,5 @@
-//! Characters to tokens (P4-16 section 6.4). `>` is always a token of its own. The parser joins `> >` to a shift where
-//! an operator is expected, so that `Register<bit<32>, bit<16>>` needs no tricks.
+//! Lexer: characters to tokens (P4-16 section 6.4). `>` is always a token of its own. The parser joins `> >` to a shift
+//! where an operator is expected, so that `Register<bit<32>, bit<16>>` needs no tricks.
 use crate::diag::{Pos, Problem, Res};
 
 /// Kind of a token.

@@ -1,5 +1,5 @@
-//! Headers that are never there at once lie in the same containers of the packet header vector. Parsers for either
-//! version of IP need it.
+//! Overlay of headers: those that are never there at once share containers of the packet header vector. Parsers for
+//! either version of IP need it.
 use crate::ir::{
     Apply, BinOp, Dst, Entry, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Program, Stmt, StmtKind, Target, UnOp,
 };

@@ -1,5 +1,5 @@
-//! Logical tables into the stages of the match-action pipeline, earliest first, the longest chain first. Ingress and
-//! egress share the stages, as they do in the chip.
+//! Placement of logical tables into the stages of the match-action pipeline: earliest first, the longest chain first.
+//! Ingress and egress share the stages, as they do in the chip.
 //!
 //! The sizes below are the architecture's as far as they are public. How tables are packed is estimated, on the
 //! cautious side, since that is the compiler's own art.

@@ -1,4 +1,4 @@
-//! Entries that are compared one by one: keys with masks, prefixes or ranges.
+//! Linear search of table entries: keys with masks, prefixes or ranges.
 use crate::ir::Match;
 
 /// By priority, then as they came; the first match wins.

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_outlives_who_mapped_the_region() {
+    fn a_ring_outlives_the_mapping_of_the_region() {
         let region = Arc::new(Region::create("test", PAGE).unwrap());
         let ring = ByteRing::map(&region, 0, PAGE).unwrap();
         drop(region);

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn who_met_a_crowd_sleeps_for_a_while_and_longer_each_time() {
+    fn a_contended_waiter_sleeps_longer_each_time() {
         let contention = Contention::new();
         contention.yielded(Duration::from_micros(20));
         assert_eq!(sleeps(&contention), 0);

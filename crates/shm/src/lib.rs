@@ -4,7 +4,7 @@
 //! This crate holds unsafe code so that others need not. Every public operation is bounds-checked. Shared bytes are
 //! copied in or out, and never borrowed as slices, because the other side may change them at any moment.
 
-// Under the model checker (`make model`), only what hands over between threads is there.
+// Under the model checker (`make model`), only what passes data between threads is there.
 #[cfg_attr(loom, allow(dead_code))]
 mod announce;
 #[cfg(not(loom))]

@@ -115,7 +115,7 @@ impl<const W: usize> Producer<W> {
         self.free_for(1)
     }
 
-    /// The same, of `wanted` ones: looks at the consumer's position where they seem not to fit.
+    /// The same, of `wanted` ones: reads the consumer's position where they seem not to fit.
     #[inline]
     fn free_for(&mut self, wanted: u32) -> u32 {
         let entries = self.place.entries();
@@ -171,7 +171,7 @@ impl<const W: usize> Consumer<W> {
         Ok(Some(descriptor))
     }
 
-    /// How many descriptors wait, as far as this end has seen; it looks again where there were none. Several are best
+    /// How many descriptors wait, as far as this end has read; it reads again where there were none. Several are best
     /// read by [`Consumer::at`] and given back by one [`Consumer::release`]: it writes a line that the producer reads.
     #[inline(always)]
     pub fn waiting(&mut self) -> Result<u32, Corrupt> {

@@ -451,8 +451,8 @@ fn aim(random: &mut Random) -> Option<Aim> {
     Some(Aim { at, before: before as u32 })
 }
 
-/// A crowd at a listener with a short backlog is let in one after the other, each when its SYN-ACK is sent again.
-/// Whoever has closed meanwhile is given up after a minute, and rightly: so a crowd does not wait that long.
+/// Many clients of a listener with a short backlog are accepted one after the other, each when its SYN-ACK is sent
+/// again. Whoever has closed meanwhile is given up after a minute, and rightly: so they do not wait that long.
 fn widen_backlogs(plan: &mut Plan) {
     for (index, listen) in plan.listens.iter_mut().enumerate() {
         let at_once: u32 = plan.calls.iter().filter(|call| call.to == index).map(|call| call.parallel).sum();

@@ -91,9 +91,9 @@ impl Kills {
     }
 }
 
-/// What a host that was killed had not reported to the application is lost, and so is what it was to go on with after
-/// the application had closed it; but not where that had not reached it, as with those `closed`. Where nobody listens
-/// any more for a while, a connect waits.
+/// What a killed host had not reported to the application is lost. So is what it was to continue after the application
+/// had closed it; but not where the close had not reached it, as with those `closed`. Where nobody listens any more for
+/// a while, a connect waits.
 fn spoil_pairs(host: usize, closed: &HashSet<(usize, usize)>, scene: &mut Scene) {
     let plan = Arc::clone(&scene.plan);
     for (index, pair) in scene.pairs.iter_mut().enumerate().filter(|(_, pair)| !pair.is_over()) {

@@ -1,9 +1,9 @@
-//! Deterministic simulation: several hosts with the product's own control planes and engines, applications that
-//! use the context protocol over real shared memory, and the emulated network, in virtual time and from one seed.
+//! Deterministic simulation, in virtual time and from one seed. It has several hosts with the product's own control
+//! planes and engines, and the emulated network. Applications use the context protocol over real shared memory.
 //!
-//! The simulation sees both sides of each connection, so it checks at each step what neither side could: that each
-//! byte arrives at its place, that nothing is acknowledged that was not delivered, that no window is exceeded or
-//! taken back, that nothing stands still that could go on, and that nothing is left over at the end.
+//! The simulation sees both sides of each connection. So it checks at each step what neither side could. Each byte
+//! arrives at its place, and nothing is acknowledged that was not delivered. No window is exceeded or shrunk. Nothing
+//! stalls that could go on, and nothing is left over at the end.
 #![forbid(unsafe_code)]
 
 mod app;

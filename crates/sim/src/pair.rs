@@ -90,8 +90,8 @@ impl Pair {
         self.spoiled.get_or_insert(why);
     }
 
-    /// Its client closed it before its server had it, as happens where a listener has no slots, and that is a minute
-    /// ago: the client's host may have given up what was left to send, with a reset that may be lost.
+    /// Its client closed it a minute ago, before its server had it, as happens where a listener has no slots. The
+    /// client's host may have given up what was left to send, with a reset that may be lost.
     pub(crate) fn may_be_given_up(&self, now: Nanos) -> bool {
         let [Some(closed), Some(opened)] = [self.halves[CLIENT].closed_at, self.halves[SERVER].opened_at] else {
             return false;

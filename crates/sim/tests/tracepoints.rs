@@ -9,8 +9,8 @@ use trace::{Point, PointSet, Traces};
 /// Random scenarios; after a few dozen nothing new happens.
 const SEEDS: u64 = 300;
 
-/// Points of a daemon, which a simulated host does not have; and of what does not happen here: applications never
-/// sleep, nobody stops reading for long, and every path carries what the hosts send.
+/// Points of a daemon, which a simulated host does not have, and of what does not happen here. Applications never
+/// sleep, none stops reading for long, and every path carries what the hosts send.
 const ELSEWHERE: [&str; 6] =
     ["port.", "thread.", "control.bell", "flextoe.context_queue.bell", "control.probe_due", "control.flow.mss"];
 

@@ -1,4 +1,4 @@
-//! The send pipe: elements become work requests of their queue pairs (SmartNS, section 3.2, "shared send queue").
+//! Send pipe: its elements become work requests of their queue pairs (SmartNS, section 3.2, "shared send queue").
 use crate::qp::Qp;
 use shm::PipeConsumer;
 use verbs::{MOST_ELEMENTS, QpKind, SendElement, SendFlags, SendOpcode, Status};

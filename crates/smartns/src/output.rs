@@ -1,4 +1,4 @@
-//! Output of a poll.
+//! Output of a poll: frames, and what was dropped.
 use engine::{DropCounts, Frame, FramePool};
 use verbs::{AsyncEvent, Number, QpNumber};
 

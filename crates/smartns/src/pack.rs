@@ -1,4 +1,4 @@
-//! Short messages that follow each other leave as one frame, a packed train (docs/RDMA.md, "Trains").
+//! Packed trains, sent: consecutive short messages leave as one frame (docs/RDMA.md, "Trains").
 use crate::frames::{Run, most_packed, seal};
 use crate::placement::Row;
 use crate::qp::Qp;

@@ -1,4 +1,4 @@
-//! Payload between frames and registered memory: the one copy on its way in (SmartNS, section 3.3), and on its way out.
+//! Payload copies between frames and registered memory: one on its way in (SmartNS, section 3.3), one on its way out.
 use crate::payload::Payload;
 use memory::{Access, Domain, Fault, Key, Lease, MemoryTable};
 use shm::Span;

@@ -1,4 +1,4 @@
-//! Why a responder does not carry a request out.
+//! Reasons for which a responder refuses a request (NAK codes).
 use engine::DropReason;
 use verbs::Status;
 use wire::roce::NakCode;

@@ -1,4 +1,4 @@
-//! Packed trains come: their requests one after the other, the common ones in few steps (docs/RDMA.md, "Trains").
+//! Packed trains, received: their requests one after the other, the common ones in few steps (docs/RDMA.md, "Trains").
 use crate::cnp::on_mark;
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, take_receive};

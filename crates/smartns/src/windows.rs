@@ -71,7 +71,7 @@ impl Windows {
     }
 
     /// Binds a window. It must be free, of the queue pair's domain, and lie in a region of that domain which permits
-    /// windows; one that is to be written needs a region that the program may write.
+    /// windows. One that is to be written needs a region that the program may write.
     // Meets IBTA: 10.6.7-a.
     pub(crate) fn bind(&mut self, by: Binder, binding: &Binding, memory: &Registered) -> Result<(), Status> {
         let Binder { qp, domain } = by;

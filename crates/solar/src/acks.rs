@@ -1,4 +1,4 @@
-//! Acknowledgements that wait to be sent: each path's go back on that path, many in one packet.
+//! Pending acknowledgements: each path's go back on that path, many in one packet.
 use crate::packet::{Ack, Header, Kind, MOST_ACKS};
 use crc32c::crc32c;
 

@@ -6,7 +6,7 @@
 //!
 //! Sans-I/O: packets, time and randomness are passed in; packets and results come out.
 //! - [`Client`] turns requests into operations on blocks, and places what is read into the caller's memory.
-//! - [`Server`] hands each operation to its [`Storage`] once, also where packets come twice.
+//! - [`Server`] passes each operation to its [`Storage`] once, also where packets come twice.
 //! - [`transport`] has both as transports of a host.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Path to a peer: what is in flight on it, its round-trip time, its window, and whether it works.
+//! Path to a peer: what is in flight on it, its round-trip time and time-out, its window, and whether it works.
 use crate::config::PathConfig;
 use crate::packet::{Ack, BLOCK_LEN};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Sender over several paths: each packet until it is acknowledged, in no order.
+//! Sender over several paths: it keeps and retransmits each packet until it is acknowledged, in no order.
 //!
 //! A packet that is lost goes over whatever path has room next, of those that have timed out last: so a path that fails
 //! costs a packet one time-out. A probe shows whether it works. What a packet carries may arrive twice: the receiver

@@ -44,7 +44,7 @@ fn slowest(seed: u64, depth: usize) -> u64 {
     world.slowest
 }
 
-/// The bound holds for an idle path as well as for a full one: a request alone can meet the cut on its way there, and
+/// The bound holds for an idle path as well as for a full one. A request alone can meet the cut on its way there, and
 /// its answer on the way back.
 #[test]
 fn a_cut_path_stalls_no_request_for_over_ten_milliseconds() {

@@ -4,7 +4,7 @@ use libc::{c_char, c_int, c_void, size_t, sockaddr_in};
 use std::io;
 use std::sync::OnceLock;
 
-/// `toe_comm`: only the library looks inside.
+/// `toe_comm`: only the library reads it.
 #[repr(C)]
 pub(crate) struct Handle {
     _inside: [u8; 0],

@@ -1,5 +1,5 @@
-//! Histograms with buckets that grow with the value: each power of two is cut into eight, so a value is known to within
-//! an eighth, from 0 to 2^64 - 1, in 4 KiB.
+//! Histograms with buckets that grow with the value, from 0 to 2^64 - 1, in 4 KiB. Each power of two is cut into eight,
+//! so a value is known to within an eighth.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,10 +2,10 @@
 //! counters, histograms, streamed records, Prometheus metrics and docs/TRACEPOINTS.md.
 //!
 //! Every thread, and every replica of an engine's module, writes with a [`Tracer`] of its own. A point that is off
-//! costs one predicted branch; one that is on costs an addition in memory that only this thread writes; a record is
+//! costs one predicted branch. One that is on costs an addition in memory that only this thread writes. A record is
 //! made only while a reader is attached. No reader can make a writer wait: see [`log`](Watch).
 //!
-//! | who | has | file |
+//! | part | has | file |
 //! |---|---|---|
 //! | a host, or a data-path thread | [`Traces`]: what is on, and all tracers | `traces` |
 //! | a thread of it | [`Tracer`]: what it has counted, and its latest records | `tracer` |

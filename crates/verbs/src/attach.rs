@@ -2,9 +2,12 @@
 //! requests follow on the same socket ([`crate::control`]). It stays open as long as the process lives; at its end, the
 //! daemon removes what the process had.
 //!
-//! With [`Answer::Welcome`] come, in this order: the context's region, which has the daemon's doorbell (docs/RDMA.md)
-//! and the first send pipe (`context::queues`); the eventfd of that doorbell; the read end of the pipe of asynchronous
-//! events ([`crate::AsyncMessage`]); and a region with one send pipe for each further shard.
+//! With [`Answer::Welcome`] come these descriptors, in order:
+//!
+//! 1. the context's region, which has the daemon's doorbell (docs/RDMA.md) and the first send pipe (`context::queues`)
+//! 2. the eventfd of that doorbell
+//! 3. the read end of the pipe of asynchronous events ([`crate::AsyncMessage`])
+//! 4. a region with one send pipe for each further shard
 use crate::{Gid, Mtu};
 use serde::{Deserialize, Serialize};
 use wire::Mac;

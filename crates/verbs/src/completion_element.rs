@@ -55,7 +55,7 @@ pub struct Completion {
     pub bytes: u32,
     /// Immediate data as they are on the wire, read as big endian; or the invalidated key.
     pub immediate: u32,
-    /// Of datagrams: who sent it. Of messages of an extended reliable connection: the SRQ that they came to.
+    /// Of datagrams: the sender. Of messages of an extended reliable connection: the SRQ that they came to.
     pub remote_qp: QpNumber,
     /// Service level.
     pub service_level: u8,

@@ -89,7 +89,7 @@ pub enum Request {
         id: Number,
         /// The host's address, or none in particular; port 0 asks for any free one.
         address: SocketAddrV4,
-        /// The port may be that of others who allow it too, and do not listen.
+        /// Other programs may have the same port, where they allow it too and do not listen.
         shared: bool,
     },
     /// Finds the next hop to an address; gives the identifier a local address where it has none. [`Answer::Bound`], and

@@ -97,7 +97,7 @@ pub struct Datagram {
 }
 
 /// What a memory window is bound to. Words of its element: 0 the window in the high half, 1 the address, 2 the key in
-/// the low half, 3 the length, 4 the region's key (low half) and what is granted (high half).
+/// the low half, 3 the length. Word 4 has the region's key (low half) and the granted access (high half).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Binding {
     /// Number of the window.

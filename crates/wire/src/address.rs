@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// An IPv4 address, or an IPv6 address with the zone that a link-local one needs (RFC 4007 section 6).
 ///
-/// Each address has one form, so that equal values are the same address: an IPv4-mapped IPv6 address (RFC 4291 section
+/// Each address has one form, so that equal values are the same address. An IPv4-mapped IPv6 address (RFC 4291 section
 /// 2.5.5.2) is the IPv4 address, and addresses of global scope have no zone. `std::net::IpAddr` has neither property.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpAddress {

@@ -16,7 +16,7 @@ pub mod ipv4;
 pub mod ipv6;
 mod local_port;
 pub mod mld;
-pub mod plain;
+pub mod predicted;
 pub mod rewrite;
 pub mod roce;
 pub mod router;

@@ -13,17 +13,17 @@ const LEN_V6: usize = IP_AT + ipv6::HEADER_LEN + tcp::HEADER_LEN;
 /// Where the addresses begin in an IPv6 header.
 const ADDRESSES_V6: usize = 8;
 
-/// A TCP segment over IPv4, as in [`Plain`]. The IPv4 checksum is right.
-pub type PlainV4<'a> = Plain<'a, LEN_V4>;
+/// A TCP segment over IPv4, as in [`Predicted`]. The IPv4 checksum is right.
+pub type PredictedV4<'a> = Predicted<'a, LEN_V4>;
 /// The same over IPv6.
-pub type PlainV6<'a> = Plain<'a, LEN_V6>;
+pub type PredictedV6<'a> = Predicted<'a, LEN_V6>;
 
 /// A TCP segment in an Ethernet frame, with an IP header without options or extension headers, not a fragment. It has
 /// no TCP option, or the timestamps as RFC 7323 appendix A lays them out. The TCP checksum was not checked. Its fields
 /// are read where they stand, by whoever needs them. Without the option, its headers have `N` bytes: their IP version
 /// follows from that.
 #[derive(Clone, Copy)]
-pub struct Plain<'a, const N: usize> {
+pub struct Predicted<'a, const N: usize> {
     headers: &'a [u8; N],
     timestamps: Option<&'a [u8; TIMESTAMPS_LEN]>,
     payload_len: u32,
@@ -80,15 +80,15 @@ pub fn station(mac: Mac) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-impl<'a, const N: usize> Plain<'a, N> {
+impl<'a, const N: usize> Predicted<'a, N> {
     const IS_V4: bool = N == LEN_V4;
     const TCP_AT: usize = N - tcp::HEADER_LEN;
 
-    /// Reads a frame of `have` bytes, of which `bytes` are the first ones; nothing where it is not a plain segment.
+    /// Reads a frame of `have` bytes, of which `bytes` are the first ones; nothing where it is not as predicted.
     #[inline(always)]
-    pub fn parse(bytes: &'a [u8], have: usize) -> Option<Plain<'a, N>> {
+    pub fn parse(bytes: &'a [u8], have: usize) -> Option<Predicted<'a, N>> {
         let headers = bytes.first_chunk::<N>()?;
-        if !(if Self::IS_V4 { is_plain_v4(headers) } else { is_plain_v6(headers) }) {
+        if !(if Self::IS_V4 { is_predicted_v4(headers) } else { is_predicted_v6(headers) }) {
             return None;
         }
         let (options, timestamps) = match headers[Self::TCP_AT + 12] >> 4 {
@@ -104,7 +104,7 @@ impl<'a, const N: usize> Plain<'a, N> {
         if have - IP_AT < total_len {
             return None;
         }
-        Some(Plain { headers, timestamps, payload_len: payload_len as u32 })
+        Some(Predicted { headers, timestamps, payload_len: payload_len as u32 })
     }
 
     /// Destination station, as [`station`].
@@ -174,7 +174,7 @@ impl<'a, const N: usize> Plain<'a, N> {
 
 /// An IPv4 header without options of TCP, not a fragment's, with the right checksum.
 #[inline(always)]
-fn is_plain_v4<const N: usize>(headers: &[u8; N]) -> bool {
+fn is_predicted_v4<const N: usize>(headers: &[u8; N]) -> bool {
     // Several fields at once, and of some only a part: EtherType and the IPv4 header's first byte; the fragment's
     // place and the protocol.
     let is_ip = word32(headers, 12) & mask([0xff, 0xff, 0xff, 0]) == mask([0x08, 0x00, 0x45, 0]);
@@ -184,7 +184,7 @@ fn is_plain_v4<const N: usize>(headers: &[u8; N]) -> bool {
 
 /// An IPv6 header of TCP without extension headers.
 #[inline(always)]
-fn is_plain_v6<const N: usize>(headers: &[u8; N]) -> bool {
+fn is_predicted_v6<const N: usize>(headers: &[u8; N]) -> bool {
     let is_ip = word32(headers, 12) & mask([0xff, 0xff, 0xf0, 0]) == mask([0x86, 0xdd, 0x60, 0]);
     is_ip && headers[IP_AT + 6] == ipv4::TCP
 }
@@ -259,21 +259,21 @@ mod tests {
         })
     }
 
-    fn fields<const N: usize>(plain: Plain<'_, N>) -> HeaderFields {
+    fn fields<const N: usize>(predicted: Predicted<'_, N>) -> HeaderFields {
         HeaderFields {
-            station: plain.station(),
-            parties: plain.parties(),
-            ecn: plain.ecn(),
-            numbers: (plain.seq(), plain.ack()),
-            flags: plain.flags(),
-            window: plain.window(),
-            timestamps: plain.timestamps(),
-            payload: (plain.payload_at(), plain.payload_len()),
+            station: predicted.station(),
+            parties: predicted.parties(),
+            ecn: predicted.ecn(),
+            numbers: (predicted.seq(), predicted.ack()),
+            flags: predicted.flags(),
+            window: predicted.window(),
+            timestamps: predicted.timestamps(),
+            payload: (predicted.payload_at(), predicted.payload_len()),
         }
     }
 
-    fn plain(bytes: &[u8], have: usize) -> Option<HeaderFields> {
-        PlainV4::parse(bytes, have).map(fields).or_else(|| PlainV6::parse(bytes, have).map(fields))
+    fn predicted(bytes: &[u8], have: usize) -> Option<HeaderFields> {
+        PredictedV4::parse(bytes, have).map(fields).or_else(|| PredictedV6::parse(bytes, have).map(fields))
     }
 
     /// A segment with `payload_len` bytes of payload elsewhere.
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn plain_segments_are_read_as_by_the_general_parsers() {
+    fn predicted_segments_are_read_as_by_the_general_parsers() {
         for (timestamps, payload_len) in [(false, 0), (true, 0), (false, 1448), (true, 60_000)] {
             for v6 in [false, true] {
                 let frame = segment(v6, timestamps, payload_len);
                 let have = frame.len() + payload_len as usize;
-                assert!(plain(&frame, have).is_some());
-                assert_eq!(plain(&frame, have), general(&frame, have));
-                assert_eq!(plain(&frame, have - 1), None, "a byte is missing");
+                assert!(predicted(&frame, have).is_some());
+                assert_eq!(predicted(&frame, have), general(&frame, have));
+                assert_eq!(predicted(&frame, have - 1), None, "a byte is missing");
             }
         }
     }
@@ -316,13 +316,13 @@ mod tests {
                     if !v6 && (IP_AT..IP_AT + ipv4::HEADER_LEN).contains(&at) && at != make_up {
                         changed[make_up] = changed[make_up].wrapping_add(by);
                     }
-                    if let Some(fields) = plain(&changed, changed.len() + 5) {
+                    if let Some(fields) = predicted(&changed, changed.len() + 5) {
                         assert_eq!(Some(fields), general(&changed, changed.len() + 5), "byte {at} = {value}");
                     }
                 }
             }
             for len in 0..frame.len() {
-                assert_eq!(plain(&frame[..len], frame.len() + 5), None);
+                assert_eq!(predicted(&frame[..len], frame.len() + 5), None);
             }
         }
     }

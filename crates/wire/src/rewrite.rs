@@ -1,5 +1,5 @@
-//! Checksum updates of a frame whose headers were changed (RFC 1624): what was right is right again, and what was wrong
-//! stays wrong, so that a frame that came corrupt is still found out.
+//! Checksum updates of a frame whose headers were changed (RFC 1624). A right checksum stays right, and a wrong one
+//! stays wrong: a corrupt frame is still detected.
 use crate::checksum::{Sum, update};
 use crate::{EtherType, IpAddress, be16, ip, ip_at, ipv4, ipv6, tcp};
 

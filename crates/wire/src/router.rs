@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_has_the_hardware_address_of_who_asks() {
+    fn a_solicitation_has_the_hardware_address_of_its_sender() {
         let ends = Ends { src: "fe80::7".parse().unwrap(), dst: "ff02::2".parse().unwrap() };
         let bytes = solicitation(ends, Mac([2, 0, 0, 0, 0, 7]));
         assert_eq!(Message::parse(&bytes, ends), Ok(Message::Other(133, 0)));

@@ -36,8 +36,8 @@ pub type HeadersV4 = Headers<LEN_V4>;
 #[derive(Clone, Debug)]
 pub struct Headers<const N: usize> {
     bytes: [u8; N],
-    /// Sum over the IPv4 header without total length and ECN bits, in the byte order of this machine, in which the rest
-    /// is added and the result written (RFC 1071 section 2 (B)).
+    /// Sum over the IPv4 header without total length and ECN bits. It is in this machine's byte order, in which the
+    /// rest is added and the result written (RFC 1071 section 2 (B)).
     ip: u16,
     /// Sum over the pseudo-header without the length, the same.
     pseudo: u16,

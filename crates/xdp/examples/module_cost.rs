@@ -1,7 +1,7 @@
 //! Cost of a module: nanoseconds a frame on one core, compiled; also what the interpreter takes, for comparison.
 //!
 //! `make xdp && cargo run --release -p xdp --example module_cost [FOLDER]`
-use engine::{Module, ModuleSource, Segment};
+use engine::{Module, ModuleSource, Packet};
 use port::{Frame, FramePool};
 use std::time::Instant;
 use xdp::{Limits, Object, Program};
@@ -28,7 +28,7 @@ fn measure(mut module: Option<&mut dyn Module>, bytes: &[u8], frames: u32) -> f6
         frame.resize(bytes.len());
         frame.bytes_mut().copy_from_slice(bytes);
         if let Some(module) = &mut module {
-            std::hint::black_box(module.process(Segment { frame: &mut frame, flow: None, now }));
+            std::hint::black_box(module.process(Packet { frame: &mut frame, flow: None, now }));
         }
         std::hint::black_box(&frame);
     }

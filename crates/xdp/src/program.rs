@@ -4,7 +4,7 @@ use crate::maps::{self, Epochs, Map, Setting};
 use crate::native::jit::{self, Code};
 use crate::native::{Fault, Log, Run, Shared, interp};
 use crate::object::Object;
-use engine::{Changes, Front, Module, ModuleSource, Segment, Stage, Verdict};
+use engine::{Changes, Front, Module, ModuleSource, Packet, Stage, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,14 +114,14 @@ struct Replica<P> {
 }
 
 impl Module for Replica<Arc<Code>> {
-    fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        self.run.run(&*self.program, segment.frame, segment.now)
+    fn process(&mut self, packet: Packet<'_>) -> Verdict {
+        self.run.run(&*self.program, packet.frame, packet.now)
     }
 }
 
 impl Module for Replica<interp::Interpreter> {
-    fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        self.run.run(&self.program, segment.frame, segment.now)
+    fn process(&mut self, packet: Packet<'_>) -> Verdict {
+        self.run.run(&self.program, packet.frame, packet.now)
     }
 }
 

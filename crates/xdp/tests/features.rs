@@ -177,7 +177,7 @@ fn helpers_and_metadata_between_modules() {
 }
 
 #[test]
-fn sentences_for_people_who_mistype() {
+fn wrong_map_entries_have_an_explaining_error() {
     let program = load(&shipped("firewall")).unwrap();
     let wrong = |result: Result<(), String>, word: &str| {
         let sentence = result.unwrap_err();

@@ -114,7 +114,7 @@ fn syn_limit_is_a_token_bucket_for_each_source() {
     let mut replica = program.replica(0);
     let mut syn = |source, now| {
         let mut one = frame(&packet(6, source, (1, 2)));
-        replica.process(engine::Segment { frame: &mut one, flow: None, now })
+        replica.process(engine::Packet { frame: &mut one, flow: None, now })
     };
     let second = 1_000_000_000;
     let (good, bad) = (Verdict::Pass, Verdict::Drop);

@@ -1,7 +1,7 @@
 //! Frame parsing of the split and merge unit, and changes of headers.
 use crate::nic::Payload;
 use port::{Checksum, Frame};
-use wire::plain::PlainV6;
+use wire::predicted::PredictedV6;
 use wire::rewrite::Layers;
 use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Ipv6Tuple, Mac, Seq, ethernet, ip, ipv4, ipv6};
@@ -77,7 +77,7 @@ pub(crate) fn segment(frame: &Frame, have: usize) -> Option<Segment> {
 #[inline(never)]
 fn segment_v6(frame: &Frame, have: usize) -> Option<Segment> {
     let bytes = frame.bytes();
-    if let Some(plain) = PlainV6::parse(bytes, have) {
+    if let Some(plain) = PredictedV6::parse(bytes, have) {
         return Some(Segment::of(&plain));
     }
     let ip_at = ethernet::payload_at(bytes, EtherType::Ipv6)?;
@@ -108,7 +108,7 @@ impl Segment {
         Some((header, segment))
     }
 
-    fn of(plain: &PlainV6) -> Segment {
+    fn of(plain: &PredictedV6) -> Segment {
         Segment {
             incoming: None,
             ip_at: ethernet::HEADER_LEN,

@@ -1,6 +1,6 @@
 //! Flexible extensions (FlexTOE table 2, thesis table 4.3): echo throughput with each of them as a ratio to the plain
-//! build. One daemon and one load for all: an extension is put on and taken off while the echoes run, in turn with
-//! plain moments, so that what else the machine does meets both alike. What one host does is separated from what the
+//! build. One daemon and one load for all: an extension is loaded and unloaded while the echoes run, in turn with
+//! moments without it. So other load of the machine meets both alike. What one host does is separated from what the
 //! other one does where it has a data-path thread to itself. Splicing is `spliced.rs`.
 use super::compare::three;
 use super::extension::Extension;

@@ -1,5 +1,5 @@
-//! A shared log (thesis 5.5.2, docs/SHARED-LOG.md): records of many connections appended to one log, by a plain server
-//! that receives to the log's end, and by the data-path, where the engine can.
+//! A shared log (thesis 5.5.2, docs/SHARED-LOG.md): records of many connections appended to one log. A plain server
+//! does it, which receives to the log's end, or the data-path, where the engine can.
 use super::bulk::{self, Ends};
 use super::compare::{Comparison, combine, number, numbers};
 use crate::arguments::{list, listed, numbered};

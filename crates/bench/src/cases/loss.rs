@@ -17,7 +17,7 @@ const ECHO_FLOWS: usize = 100;
 const ECHO_BYTES: u64 = 64;
 const ECHO_DEPTH: u64 = 8;
 const BULK_FLOWS: usize = 8;
-/// The fabric hands super-segments over whole where nothing can happen to single frames. Next to nothing makes the
+/// The fabric forwards super-segments whole where nothing can happen to single frames. Next to nothing makes the
 /// point without loss comparable to the others.
 const ALMOST_NOTHING: f64 = 1e-12;
 

@@ -16,7 +16,7 @@ const HOST: &str = "client1";
 /// Bytes of a request and of its reply.
 const REQUEST: u64 = 64 << 10;
 const REPLY: u64 = 32;
-/// Next to no loss makes every frame one real segment: otherwise the fabric hands super-segments over whole.
+/// Next to no loss makes every frame one real segment: otherwise the fabric forwards super-segments whole.
 const ALMOST_NOTHING: f64 = 1e-12;
 /// What starting, connecting and ending take at most, seconds.
 const MARGIN: f64 = 1.0;

@@ -106,7 +106,7 @@ impl Carrier {
 
     fn fabric<'a>(self, tools: &'a Tools, network: Network) -> Result<FabricLab<'a>, String> {
         let ordinary = FabricConfig::default();
-        // A fabric hands super-segments over whole where nothing can happen to single frames.
+        // A fabric forwards super-segments whole where nothing can happen to single frames.
         let loss = if network.single { network.loss.max(1e-12) } else { network.loss };
         let mtu = match (self, network.mtu) {
             // Room for packets of 4096 bytes.

@@ -75,8 +75,8 @@ impl<'a> Daemon<'a> {
         [&self.tools.pinned(self.program_core)[..], &run.map(String::from)[..], words].concat()
     }
 
-    /// Starts a program that is on none of its hosts, where those that are run.
-    pub(crate) fn run_plain(&self, netns: &Netns, words: &[String], log: &str) -> Result<Process, String> {
+    /// Starts a program on the kernel's stack, where the programs on hosts run.
+    pub(crate) fn run_on_kernel(&self, netns: &Netns, words: &[String], log: &str) -> Result<Process, String> {
         let all = [&self.tools.pinned(self.program_core)[..], words].concat();
         Process::start(netns, &all, self.directory().join(log))
     }

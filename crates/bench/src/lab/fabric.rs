@@ -138,7 +138,7 @@ impl<'a> FabricLab<'a> {
 
     /// Starts a program beside the daemon, on the clients' core.
     pub(crate) fn plain(&self, words: &[String]) -> Result<Process, String> {
-        self.daemon.run_plain(&self.netns, words, "plain.log")
+        self.daemon.run_on_kernel(&self.netns, words, "plain.log")
     }
 
     /// The words that start a program on a host, for a program that starts others itself.
@@ -250,7 +250,7 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
 }
 
 /// One data-path thread, two, or one for each host. A thread that yields gives way to its own process only where the
-/// kernel groups processes by session, so the one on the programs' core sleeps at once where it has no work.
+/// kernel groups processes by session. So the one on the programs' core sleeps at once where it has no work.
 fn threads(plan: &FabricPlan) -> String {
     if plan.spread.is_some() {
         return "[[thread]]\n".repeat(1 + plan.clients);

@@ -22,8 +22,8 @@ pub enum TapEnd {
     Client,
 }
 
-/// A running daemon, the namespace of the kernel's end and the TAP device, and that of programs on OpenTOE, which is
-/// empty: what they do on the kernel's TCP by mistake fails.
+/// A running daemon, the namespace of the kernel's end and the TAP device, and that of programs on OpenTOE. The latter
+/// is empty: what programs do there on the kernel's TCP by mistake fails.
 pub(crate) struct TapLab<'a> {
     tools: &'a Tools,
     on_toe: TapEnd,
@@ -43,7 +43,7 @@ impl<'a> TapLab<'a> {
     }
 
     fn on_kernel(&self, words: &[String], log: &str) -> Result<Process, String> {
-        self.daemon.run_plain(&self.kernel, words, log)
+        self.daemon.run_on_kernel(&self.kernel, words, log)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Two network namespaces of the kernel, joined by a daemon's emulated network through TAP uplinks: the kernel's TCP at
-//! both ends, and on the way exactly what hosts of OpenTOE would have there.
+//! Two network namespaces of the kernel, joined by a daemon's emulated network through TAP uplinks. The kernel's TCP is
+//! at both ends, on the path that hosts of OpenTOE would have there.
 use super::daemon::{DAEMON_CORE, Daemon};
 use super::{Lab, Stack, TIMEOUT, tap};
 use crate::process::Process;
@@ -46,13 +46,13 @@ impl Lab for UplinkLab<'_> {
     }
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
-        let mut server = self.daemon.run_plain(&self.servers, words, &format!("server-{port}.log"))?;
+        let mut server = self.daemon.run_on_kernel(&self.servers, words, &format!("server-{port}.log"))?;
         self.tools.stop.until("the server to listen", TIMEOUT, || server.listens(port))?;
         Ok(server)
     }
 
     fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
-        self.daemon.run_plain(&self.clients, words, &format!("client{number}.log"))
+        self.daemon.run_on_kernel(&self.clients, words, &format!("client{number}.log"))
     }
 
     fn stack_process(&self) -> Option<&Process> {

@@ -72,7 +72,7 @@ impl EngineEnd {
     }
 }
 
-/// The control plane's end of the control pair, with the buffers that it hands to connections.
+/// The control plane's end of the control pair, with the buffers that it gives to connections.
 pub struct ControlEnd {
     /// [`crate::Request`]s from the application.
     pub requests: Consumer<8>,
@@ -371,9 +371,8 @@ pub fn daemon_ends(
     (engine, control)
 }
 
-/// Makes the region of an application that comes back ready for [`daemon_ends`]: what an earlier daemon and the
-/// application left in the rings is nothing to this one, and nobody sleeps on the bells. Fails where the region is not
-/// laid out so.
+/// Makes the region of an application that comes back ready for [`daemon_ends`]. What an earlier daemon and the
+/// application left in the rings is void, and no side sleeps on the bells. Fails where the region is not laid out so.
 pub fn begin_anew(region: &Region, geometry: &Geometry) -> io::Result<()> {
     let g = geometry;
     let fits = region.len() == g.region_len() && Directory::read(region).is_ok_and(|found| found == g.directory());

@@ -22,9 +22,9 @@ pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 /// ([`crate::Bump::UNTIL_SENT`]): a stream position. Of the slot by which the connection is called.
 pub const SENT_AT: usize = OFFERED_AT - 4;
 
-/// The control plane's word with how many bytes the path of the slot's connection can have under way: where
-/// that is more than the transmit buffer holds, the stream may outgrow it ([`crate::ControlEnd::suggest`]). Of the slot
-/// whose buffers the connection has.
+/// The control plane's word with the bytes that the path of the slot's connection can have in flight. Where that is
+/// more than the transmit buffer holds, the stream may outgrow it ([`crate::ControlEnd::suggest`]). Of the slot whose
+/// buffers the connection has.
 pub const WANTED_AT: usize = SENT_AT - 4;
 
 /// The engine's word with the byte of the received stream that is urgent, the last one that it got

@@ -69,8 +69,8 @@ pub enum OptionName {
     FinTimeout = 8,
     /// `TCP_NODELAY`: 0 or 1. To a host whose configuration has Nagle's algorithm.
     NoDelay = 9,
-    /// Bytes of its receive stream that the application has room for, and asks to be offered to the peer: never fewer
-    /// than before, and no more than its ring may have ([`crate::Geometry::rx_most`]).
+    /// Bytes of its receive stream that the application has room for, and asks to be offered to the peer. It is never
+    /// less than before, and at most what its ring may have ([`crate::Geometry::rx_most`]).
     ReceiveWindow = 10,
 }
 

@@ -15,7 +15,7 @@ const LAST_WORDS: Nanos = MILLISECOND;
 
 /// Positions in its buffers of an application that closes a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Positions {
+pub(crate) struct AppPositions {
     pub tx_head: u32,
     pub rx_head: u32,
 }
@@ -28,7 +28,7 @@ impl ControlPlane {
         out: &mut Outbox<'_>,
         id: FlowId,
         holder: Holder,
-        positions: Option<Positions>,
+        positions: Option<AppPositions>,
         abort: bool,
     ) {
         self.leave_joining(out, id);
@@ -37,7 +37,7 @@ impl ControlPlane {
             Some(false) => self.close_flow(out, id, positions, abort),
             Some(true) => {
                 let flow = self.flows.get_mut(id.0);
-                if let Some((flow, Positions { tx_head, rx_head })) = flow.zip(positions) {
+                if let Some((flow, AppPositions { tx_head, rx_head })) = flow.zip(positions) {
                     flow.note_read(rx_head);
                     // What it wrote last may be noted nowhere else; a process that still has a share goes on after it.
                     out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
@@ -49,7 +49,7 @@ impl ControlPlane {
 
     /// Nobody has a share of the flow any more.
     // Meets RFC 9293: SHLD-3.
-    fn close_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, positions: Option<Positions>, abort: bool) {
+    fn close_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, positions: Option<AppPositions>, abort: bool) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.engine != EngineState::Engine {
             return self.settle(out, id);
@@ -83,21 +83,21 @@ impl ControlPlane {
 
     /// Resets a connection without a holder. What was written before goes out first, as far as the peer has room. A
     /// server that refuses a request answers and closes with the rest unread; its answer has to arrive.
-    fn reset_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, figures: &FlowFigures, positions: Option<Positions>) {
+    fn reset_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, figures: &FlowFigures, positions: Option<AppPositions>) {
         let Some(flow) = self.flows.get(id.0) else { return };
         let sent = figures.snd_nxt.wrapping_sub(flow.iss.0).wrapping_sub(1);
-        let behind = |at: &Positions| at.tx_head.wrapping_sub(sent) as i32 > 0;
+        let behind = |at: &AppPositions| at.tx_head.wrapping_sub(sent) as i32 > 0;
         let waits = figures.unsent > 0 || positions.as_ref().is_some_and(behind);
         if !waits || figures.outstanding >= figures.snd_wnd {
             return self.remove_flow(out, id, After::Reset);
         }
-        if let Some(Positions { tx_head, rx_head }) = positions {
+        if let Some(AppPositions { tx_head, rx_head }) = positions {
             out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
         }
         out.timers.set(Timer::Flow(id.0), out.now + LAST_WORDS);
     }
 
-    /// The engine has no more use for the flow: what follows depends on who closed first.
+    /// The engine has no more use for the flow: what follows depends on the side that closed first.
     // Meets RFC 9293: MUST-13.
     pub(super) fn leave_engine(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };

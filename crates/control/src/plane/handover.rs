@@ -153,7 +153,7 @@ impl ControlPlane {
         for (id, flow) in early {
             self.early.go_on(out, id, flow);
         }
-        if !logs.is_empty() && !self.logs.kept() {
+        if !logs.is_empty() && !self.logs.are_offered() {
             return Err("a program of it has a shared log, and this configuration's engine keeps none".into());
         }
         for (id, log) in logs {

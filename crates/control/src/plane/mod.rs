@@ -176,7 +176,7 @@ impl ControlPlane {
 
     /// Sets what the engine offers from now on.
     pub(crate) fn set_features(&mut self, features: &Features) {
-        self.logs.set_kept(features.keeps_logs);
+        self.logs.set_offered(features.keeps_logs);
         self.flows.set_rack(features.rack);
     }
 

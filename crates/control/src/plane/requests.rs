@@ -1,6 +1,6 @@
 //! Requests of applications: each is checked against what the application has.
 use super::ControlPlane;
-use super::closing::Positions;
+use super::closing::AppPositions;
 use super::opening::Connect;
 use crate::bindings::Binding;
 use crate::connections::Lifecycle;
@@ -144,7 +144,7 @@ impl ControlPlane {
                 self.contexts.has_binding(id, binding).then(|| self.unbind(out, id, binding))
             }
             Request::Close { slot, tx_head, rx_head, abort } => self.named(id, slot).map(|flow| {
-                let positions = Positions { tx_head, rx_head };
+                let positions = AppPositions { tx_head, rx_head };
                 self.give_up_share(out, flow, Holder::Context(id), Some(positions), abort);
             }),
             Request::Set { slot, option, value } => {

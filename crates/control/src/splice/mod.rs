@@ -38,7 +38,7 @@ impl Splices {
         }
     }
 
-    /// Sends the module the positions of a direction, and hands it over.
+    /// Sends the module the positions of a direction, and gives the direction to it.
     fn start_direction(&mut self, key: u32, side: usize) {
         let Some(splice) = self.all.get(key) else { return };
         let seen = Seen { segments: 0, bytes: 0, ..splice.sides[side].seen };

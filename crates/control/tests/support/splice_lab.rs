@@ -151,7 +151,7 @@ impl Lab {
         self.model = model;
     }
 
-    /// The net, who sends after `closer` has closed, and `closer`.
+    /// The net, the socket that sends after `closer` has closed, and `closer`.
     pub(crate) fn ends(&mut self, closer: usize) -> (&mut Net, [(&mut Program, Slot); 2]) {
         let [first, _, _, last] = self.slots;
         let Lab { net, client, server, .. } = self;

@@ -1,4 +1,4 @@
-//! Blocks of a volume that were read lately, in memory that frames refer to: a read that finds its block here costs no
+//! Cache of recently read blocks of a volume, in memory that frames refer to. A read that finds its block here costs no
 //! system call, no copy and no checksum at the server. The reader checks the checksum, as for any block.
 //!
 //! Only the data-path thread uses it. A block stands here only as long as the volume has the same bytes. A writer

@@ -1,5 +1,5 @@
-//! Block storage over Solar (docs/SOLAR.md): volumes that hosts serve from files, and volumes that hosts use, each as
-//! an NBD socket for unmodified programs, and for programs with queues of their own (`toe_volume_*`).
+//! Block storage over Solar (docs/SOLAR.md): volumes that hosts serve from files, and volumes that hosts use.
+//! Unmodified programs use a volume as an NBD socket, others by queues of their own (`toe_volume_*`).
 mod assignment;
 mod backend;
 mod budget;

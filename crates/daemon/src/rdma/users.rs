@@ -9,7 +9,7 @@ pub enum RdmaUsers {
     Off,
     /// The daemon's own user's.
     Own,
-    /// All those who may attach to the host.
+    /// All users who may attach to the host.
     All,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn give(giving: &Giving<'_>, socket: OwnedFd, clock: Clock) -> Result
     done
 }
 
-/// Reports what there is, and hands over what is needed to make everything anew.
+/// Reports the state, and passes on what is needed to restore everything.
 fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String> {
     let mut owners: Vec<(Owner, Vec<Option<Device>>)> = Vec::new();
     for place in giving.hosts {

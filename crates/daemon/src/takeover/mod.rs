@@ -84,7 +84,7 @@ impl Device {
 /// The devices of one owner, by place among its ports or uplinks.
 pub(crate) type Devices = HashMap<usize, Device>;
 
-/// All devices that the old daemon hands over.
+/// All devices that the old daemon passes on.
 pub(crate) type AllDevices = HashMap<Owner, Devices>;
 
 /// The connection between the two.

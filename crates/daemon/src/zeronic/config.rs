@@ -137,7 +137,7 @@ pub enum ZeronicUsers {
     /// The daemon's own user's.
     #[default]
     Own,
-    /// All those who may open the attach socket.
+    /// All users who may open the attach socket.
     All,
 }
 

@@ -56,7 +56,7 @@ macro_rules! counters {
 // In a pool each begins a line of the cache, and with what the pool keeps of it fits two (docs/MEMORY.md).
 const _: () = assert!(size_of::<FlowStats>() <= 120);
 
-// The first line is all that timing and congestion control look at.
+// The first cache line is all that timers and congestion control read.
 counters! {
     /// Bytes acknowledged by the peer, in total.
     acked_bytes: AtomicU64 => u64,

@@ -4,12 +4,12 @@ mod checksums;
 pub mod native;
 
 use crate::message::{Job, Skips, Work};
-use crate::{preprocess, record};
+use crate::{capture, preprocess};
 use checksums::{Headers, Noted};
 use engine::stream::Stream;
 use engine::{
     Burst, Changes, Counts, DropReason, Exception, FlowId, Frame, FramePool, LoadedModule, Module, ModuleFigures,
-    Nanos, Segment, Stage, Verdict,
+    Nanos, Packet, Stage, Verdict,
 };
 
 /// The replicas of a stage's modules that stand in one place: each sees all frames that pass there.
@@ -96,7 +96,7 @@ impl Chain {
             let mut counts = Counts::default();
             for (work, verdict) in works.iter_mut().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Pass) {
                 if let Some((frame, flow)) = frame_of(work) {
-                    *verdict = module.process(Segment { frame, flow, now });
+                    *verdict = module.process(Packet { frame, flow, now });
                     counts[*verdict as usize] += 1;
                 }
             }
@@ -265,7 +265,7 @@ pub(crate) fn admit(
             Verdict::Redirect => burst.exceptions.push((Exception::Redirected, frame)),
             Verdict::Transmit => {
                 checksums::prepare(&mut frame);
-                record::by_module(&frame, Stage::Ingress, None, now, &mut burst.recorder);
+                capture::by_module(&frame, Stage::Ingress, None, now, &mut burst.recorder);
                 burst.tx.push(frame);
             }
             Verdict::Drop | Verdict::Aborted => discard(frame, Stage::Ingress, *verdict, now, burst),
@@ -293,7 +293,7 @@ fn alone(frame: &mut Box<Frame>) -> Option<&mut Box<Frame>> {
 
 fn discard(frame: Box<Frame>, stage: Stage, verdict: Verdict, now: Nanos, burst: &mut Burst<'_, Stream>) {
     let reason = drop_reason(verdict);
-    record::by_module(&frame, stage, reason, now, &mut burst.recorder);
+    capture::by_module(&frame, stage, reason, now, &mut burst.recorder);
     reason.into_iter().for_each(|reason| burst.drops.count(reason));
     burst.pool.put(frame);
 }

@@ -1,17 +1,17 @@
 //! Native modules in Rust, through the same interface as those in eBPF, as examples of its rules (FlexTOE section 3.3).
 //! A segment is seen once, state is a replica's own, and what a later module needs travels with the frame.
-use engine::{Changes, FlowId, Module, ModuleSource, Segment, Stage, Verdict};
+use engine::{Changes, FlowId, Module, ModuleSource, Packet, Stage, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::plain::{PlainV4, PlainV6};
+use wire::predicted::{PredictedV4, PredictedV6};
 
 /// Class of a segment, by what it carries, from [`Classifier`]. The number is what travels in the frame's first word of
 /// metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Class {
-    /// Not classified, or not a plain segment of TCP.
+    /// Not classified, or without the predicted headers of TCP.
     Other = 0,
     /// No payload.
     Empty = 1,
@@ -48,16 +48,16 @@ impl ModuleSource for Classifier {
 }
 
 impl Module for Classifier {
-    fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        let (bytes, len) = (segment.frame.bytes(), segment.frame.len());
-        let v6 = || PlainV6::parse(bytes, len).map(|plain| plain.payload_len());
-        let class = match PlainV4::parse(bytes, len).map(|plain| plain.payload_len()).or_else(v6) {
+    fn process(&mut self, packet: Packet<'_>) -> Verdict {
+        let (bytes, len) = (packet.frame.bytes(), packet.frame.len());
+        let v6 = || PredictedV6::parse(bytes, len).map(|headers| headers.payload_len());
+        let class = match PredictedV4::parse(bytes, len).map(|headers| headers.payload_len()).or_else(v6) {
             None => Class::Other,
             Some(0) => Class::Empty,
             Some(1..=Class::SMALL) => Class::Small,
             Some(_) => Class::Large,
         };
-        segment.frame.metadata[0] = class as u32;
+        packet.frame.metadata[0] = class as u32;
         Verdict::Pass
     }
 }
@@ -121,12 +121,12 @@ struct MeterReplica {
 }
 
 impl Module for MeterReplica {
-    fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        let Some(at) = segment.flow.map(|flow| flow.0 as usize) else { return Verdict::Pass };
+    fn process(&mut self, packet: Packet<'_>) -> Verdict {
+        let Some(at) = packet.flow.map(|flow| flow.0 as usize) else { return Verdict::Pass };
         if let (Some(flow), Some(Published(words))) = (self.flows.get_mut(at), self.published.get(at)) {
             flow.segments += 1;
-            flow.bytes += segment.frame.len() as u64;
-            flow.classes[segment.frame.metadata[0] as usize % flow.classes.len()] += 1;
+            flow.bytes += packet.frame.len() as u64;
+            flow.classes[packet.frame.metadata[0] as usize % flow.classes.len()] += 1;
             let values = [flow.segments, flow.bytes].into_iter().chain(flow.classes);
             words.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
         }

@@ -4,7 +4,7 @@
 //! the same result.
 use super::state::{ProtocolState, age_ticks};
 use super::{Due, track};
-use crate::message::{PayloadPart, Positions, Received, Report, Sent, Summary, Tally, TxSegment};
+use crate::message::{EnginePositions, PayloadPart, Received, Report, Sent, Summary, Tally, TxSegment};
 use crate::observer::Observer;
 use engine::Nanos;
 use engine::stream::ticks;
@@ -91,7 +91,7 @@ impl ProtocolState {
         // Nothing has ended on a fast flow: no FIN is part of the positions.
         let (rx_tail, tx_tail) = (self.rcv_nxt - self.fixed.rx_base, self.una - self.fixed.tx_base);
         let report = if self.reported || self.nxt != self.head { self.report(0) } else { None };
-        Some(Received { place, tally, completion: Positions { rx_tail, tx_tail, fin: false }, report })
+        Some(Received { place, tally, completion: EnginePositions { rx_tail, tx_tail, fin: false }, report })
     }
 
     /// Returns the round-trip time, where this ends one.

@@ -1,5 +1,5 @@
 //! The TCP state of a flow, and what follows from it alone.
-use crate::message::{Positions, TxSegment, Work};
+use crate::message::{EnginePositions, TxSegment, Work};
 use crate::observer::Observer;
 use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
@@ -438,9 +438,9 @@ impl ProtocolState {
 
     /// The engine's positions, for a completion.
     #[inline(always)]
-    pub(super) fn positions(&self) -> Positions {
+    pub(super) fn positions(&self) -> EnginePositions {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
-        Positions {
+        EnginePositions {
             rx_tail: self.rcv_data_end() - self.fixed.rx_base,
             tx_tail: acked - self.fixed.tx_base,
             fin: self.ends.peer_ended(),

@@ -223,7 +223,7 @@ impl Lib {
         self.wake_socket(key, events::ALL);
     }
 
-    /// Wakes those who wait for a socket that it changed.
+    /// Wakes the threads that wait for a socket that it changed.
     pub(crate) fn wake_socket(&mut self, key: Key, bits: u32) {
         if let Some(socket) = self.sockets.get_mut(key.index).filter(|socket| socket.id == key.id) {
             readiness::notify(socket, &mut self.sets, bits);

@@ -1,4 +1,4 @@
-//! Reading and writing: copies between the program's buffers and the connection's, no system call while busy.
+//! Payload copies of `recv` and `send`, between the program's buffers and the connection's; no system call while busy.
 use crate::calls::{direct, early, urgent, waiting, zero_copy_sends};
 use crate::daemon::share;
 use crate::lock::Guard;
@@ -204,7 +204,7 @@ unsafe fn take_now(
     let (hole, most) = if bytes > done { stream.readable_part(socket.options.inline_urgent) } else { (0, 0) };
     if stream.readable() <= hole {
         if hole > 0 && stream.readable() == hole && flags & libc::MSG_PEEK == 0 {
-            // As in Linux, who reads on at the mark gives up the urgent byte.
+            // As in Linux, a read that goes on at the mark gives up the urgent byte.
             stream.consume(hole);
         }
         let flags = stream.flags();
@@ -489,7 +489,7 @@ pub(crate) fn linger(lib: &mut Guard, key: Key) {
     });
 }
 
-/// `sendfile`: reads a file straight into the connection's buffer. Returns the bytes sent.
+/// `sendfile`: reads a file directly into the connection's buffer. Returns the bytes sent.
 pub(crate) fn transmit_file(lib: &mut Guard, key: Key, file: RawFd, start: Option<i64>, count: usize) -> Result<usize> {
     let mut done = 0;
     if lib.need_socket(key)?.awaits_data() {

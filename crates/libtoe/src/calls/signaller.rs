@@ -68,8 +68,8 @@ pub(crate) fn start_in_child(lib: &mut Guard) {
     }
 }
 
-/// Starts the thread, where it is not there. Not under a filter of system calls, which may kill who starts one, nor in
-/// a child that has its parent's memory.
+/// Starts the thread, where it is not there. Not under a filter of system calls, which may kill a process that starts
+/// one, nor in a child that has its parent's memory.
 fn start(lib: &mut Guard) -> Result<()> {
     if lib.signaller.wake.is_some() || waking::is_confined() || sharing::is_child() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Joining two connections, so that the data-path passes their bytes on without the program (FlexTOE appendix B).
+//! Splicing: two connections are joined, so that the data-path forwards their bytes without the program (FlexTOE
+//! appendix B).
 //!
 //! Joining needs a moment at which nothing is on its way. Where peers send without a pause there is none by itself, so
 //! the library makes one. It passes on what arrives, but sends the engine no bump that it was read. The windows close,

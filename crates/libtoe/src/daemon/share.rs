@@ -2,7 +2,8 @@
 //!
 //! Completions of a connection go to one context at a time: the one that claimed it last, which is written in the
 //! shared slot state. A process that uses a connection whose completions go elsewhere claims it first. One that waits
-//! for it claims it again whenever another one took it meanwhile ([`crate::wait`]): who waits needs the completions.
+//! for it claims it again whenever another one took it meanwhile ([`crate::wait`]): the waiting thread needs the
+//! completions.
 //!
 //! The engine also takes bumps from that context only. So whoever claims writes the connection's positions once more.
 //! Whoever wrote or read checks afterwards whether it still has the claim ([`confirm`]). Either the new claimer read

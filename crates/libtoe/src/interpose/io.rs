@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! C entry points of reading and writing: `read`, `recv`, `write`, `send` and their variants.
 use super::sockets::{decide_connect, ours, route};
 use crate::calls::pieces::{self, List};
 use crate::calls::{address, data, data_fast_path};
@@ -239,7 +239,7 @@ pub(super) unsafe fn connect_first(fd: c_int, address: *const sockaddr, len: soc
     connected.err().filter(|errno| *errno != libc::EISCONN)
 }
 
-/// `sendfile`: from a file straight into the connection's buffer.
+/// `sendfile`: from a file directly into the connection's buffer.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     if matches!(ours(input), Ok(Some(_))) {

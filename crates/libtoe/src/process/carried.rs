@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A region that holds buffers of connections.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RegionRecord {
-    /// Its descriptor, for who is run by exec. To others the daemon gives one.
+    /// Its descriptor, for a program that is run by exec. To others the daemon gives one.
     pub fd: RawFd,
     context: u32,
     geometry: Geometry,

@@ -1,6 +1,6 @@
 //! Programs that are linked statically: the dynamic linker does not load them, and nothing is preloaded into them. So
 //! this library loads them itself, into a process that the dynamic linker made for it (docs/SYSTEM-CALLS.md).
-use context::elf::{self, Elf, Segment};
+use context::elf::{self, Elf, ProgramHeader};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -43,7 +43,7 @@ pub(crate) fn load(file: &File) -> io::Result<Image> {
     let base = room.wrapping_sub(start);
     loads().try_for_each(|segment| map(file, segment, base))?;
     let at = elf.headers_at;
-    let inside = |segment: &&Segment| (segment.offset..segment.offset + segment.in_file).contains(&at);
+    let inside = |segment: &&ProgramHeader| (segment.offset..segment.offset + segment.in_file).contains(&at);
     let headers = loads().find(inside).map_or(0, |segment| base.wrapping_add(segment.address + at - segment.offset));
     Ok(Image { entry: base.wrapping_add(elf.entry), headers, count: elf.segments.len() as u64 })
 }
@@ -57,7 +57,7 @@ fn reserve(address: u64, len: u64) -> io::Result<u64> {
     if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(got.expose_provenance() as u64) }
 }
 
-fn map(file: &File, segment: &Segment, base: u64) -> io::Result<()> {
+fn map(file: &File, segment: &ProgramHeader, base: u64) -> io::Result<()> {
     let flag = |bit: u32, protection: i32| if segment.flags & bit != 0 { protection } else { 0 };
     let protection =
         flag(libc::PF_R, libc::PROT_READ) | flag(libc::PF_W, libc::PROT_WRITE) | flag(libc::PF_X, libc::PROT_EXEC);

@@ -243,7 +243,7 @@ fn is_outside(over: RawFd) -> bool {
 }
 
 /// The process at the other end of a UNIX socket is of another user than this process at its attach, as far as that
-/// shows. For a pair's ends, the daemon checks who adopts.
+/// shows. For a pair's ends, the daemon checks the adopting process.
 fn is_of_other_user(over: RawFd, user: libc::uid_t) -> bool {
     // SAFETY: the program's descriptor, open during its call.
     let socket = unsafe { BorrowedFd::borrow_raw(over) };

@@ -118,7 +118,7 @@ impl Slot {
 /// The controller's side and the threads' side of it.
 pub(super) struct Control {
     slots: [Slot; MOST],
-    /// Read without a lock: who is about to sleep in the kernel must not sleep before.
+    /// Read without a lock: a thread that is about to sleep in the kernel must not sleep before.
     controller: OnceLock<Thread>,
     plan: Mutex<Plan>,
     step: AtomicU32,

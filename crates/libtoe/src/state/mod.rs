@@ -1,6 +1,6 @@
 //! All that the library keeps, behind its one lock, and what follows from completions. That is which socket is ready
-//! for what, and who is to be woken. Safe code, but for the bytes of streams ([`ring`], [`stream`]): what it needs of
-//! the operating system it asks of [`crate::system`].
+//! for what, and which are to be woken. Safe code, but for the bytes of streams ([`ring`], [`stream`]): what it needs
+//! of the operating system it asks of [`crate::system`].
 #![deny(unsafe_code)]
 
 pub(crate) mod borrowed;

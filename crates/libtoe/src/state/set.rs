@@ -113,7 +113,7 @@ impl EpollSet {
         self.kicked = false;
     }
 
-    /// In a forked child: those who wait are the parent's, and so is what they sleep on.
+    /// In a forked child: waiting threads are the parent's, and so is their sleep set.
     pub(crate) fn forget_sleepers(&mut self) {
         (self.sleepers, self.kicked, self.waiters) = (0, false, Few::None);
         (self.sleep_set, self.kick) = (None, None);

@@ -36,7 +36,7 @@ pub(crate) struct SlotState {
     pub(super) tx_wanted: AtomicU32,
     /// The engine's: how far was sent, where it was asked, of the connection that is called by this slot.
     _sent: u32,
-    /// Both sides': who has the connection, as long as it waits to be accepted.
+    /// Both sides': the side that has the connection, as long as it waits to be accepted.
     _offered: u32,
     /// The use of the slot that `rx_head` is about.
     pub(super) read_for: AtomicU32,

@@ -97,7 +97,7 @@ const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
 
 /// To be called with the library's lock, after signals were sent. A thread of this process whose signal it is has it
 /// before it can take the lock. Its handler then finds the lock free, or another thread's. For the barrier interrupts
-/// every processor that runs a thread of the process, and who was interrupted takes signals before it goes on.
+/// every processor that runs a thread of the process, and an interrupted thread takes signals before it goes on.
 pub(crate) fn settle() {
     let barrier = |command| {
         // SAFETY: a system call without pointers.

@@ -141,8 +141,8 @@ pub(crate) unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
     unsafe { if len.wrapping_sub(4) <= SMALL - 4 { small_in(from, to, len) } else { any_in(from, to, len) } }
 }
 
-/// The same for other lengths. A call of its own: copies of more bytes do not notice it, and the others keep their
-/// registers.
+/// The same for other lengths. A call of its own: it costs nothing beside a copy of more bytes, and the others keep
+/// their registers.
 ///
 /// # Safety
 /// As [`copy_in`].

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_woken_for_others_steps_back_once() {
+    fn a_thread_woken_for_others_yields_the_lead_once() {
         let mut follower = Follower::default();
         let mut after = |end| {
             follower.woke(end);

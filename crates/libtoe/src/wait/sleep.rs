@@ -1,4 +1,4 @@
-//! One sleep of a thread that waits.
+//! Sleep of a waiting thread, in `epoll_wait`, `poll` and every blocking call.
 //!
 //! It announces itself on the bell, checks a last time, registers on its targets, and sleeps. What the daemon adds
 //! after the announcement rings the bell; the lock is held from the check on, so what other threads do comes after.

@@ -196,7 +196,7 @@ struct Host {
     tokens: BTreeMap<u64, BTreeSet<u32>>,
     claims: u32,
     last: u32,
-    /// Those who wait to rest, where that takes long.
+    /// Processes that wait to rest, where that takes long.
     late: Option<Vec<(u32, Request)>>,
     answered_late: usize,
 }

@@ -1,11 +1,13 @@
 //! librdmacm: connection management. Identifiers and their state are the daemon's; this is the form that programs
 //! use, and the steps of queue pairs that go with it.
 //!
-//! `service` is the process's context for the identifiers of a device; `seat` is where an identifier is; `address`
-//! reads and writes socket addresses; `identifier` is what stands behind `struct rdma_cm_id`, `held` what stands behind
-//! an event; `lifetime` makes and ends identifiers, `placement` chooses their devices; `events` takes events and
-//! prepares them; `calls`, `connect`, `multicast`, `resources`, `endpoint` and `resolver` are what programs call;
-//! `refused` is what is not offered.
+//! - `service`: the process's context for the identifiers of a device; `seat`: where an identifier is
+//! - `address`: socket addresses, read and written
+//! - `identifier`: the memory of `struct rdma_cm_id`; `held`: that of an event
+//! - `lifetime`: identifiers made and ended; `placement`: the choice of their devices
+//! - `events`: events, taken and prepared
+//! - `calls`, `connect`, `multicast`, `resources`, `endpoint`, `resolver`: what programs call
+//! - `refused`: what is not offered
 mod address;
 mod calls;
 mod connect;

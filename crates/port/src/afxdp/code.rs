@@ -59,8 +59,8 @@ impl Code {
         code
     }
 
-    /// Frames to these addresses are the host's, and questions and answers about them (ARP; the groups in which
-    /// neighbours ask for an IPv6 address); one VLAN tag before them does not matter.
+    /// Frames to these addresses are the host's, and so are questions and answers about them (ARP; the groups in which
+    /// neighbours ask for an IPv6 address). One VLAN tag before them does not matter.
     pub(super) fn of(addresses: &[IpAddress]) -> Code {
         let mut code = Code::begin();
         code.op(LOAD_WORD, FRAME, CONTEXT, DATA, 0);

@@ -1,5 +1,5 @@
-//! The XDP program that hands an interface's frames to the socket, loaded with bpf(2). Nothing is pinned: program, map
-//! and attachment go with their descriptors, also when the process is killed.
+//! The XDP program that redirects an interface's frames to the socket, loaded with bpf(2). Nothing is pinned: program,
+//! map and attachment go with their descriptors, also when the process is killed.
 use super::code::Code;
 use crate::bpf::{self, BPF_XDP, Map, MapShape, XdpProgram};
 use std::io;

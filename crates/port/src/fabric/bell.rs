@@ -1,4 +1,4 @@
-//! Notifies a member that frames are on their way to it: by a word while it polls, by an eventfd while it sleeps.
+//! Doorbell of a member: it announces frames on their way, by a word while it polls, by an eventfd while it sleeps.
 use crate::Nanos;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

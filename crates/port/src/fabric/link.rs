@@ -27,8 +27,8 @@ pub(super) struct Link {
 /// A path: its queue and its timing.
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// When the last frame's last bit is out at the link's rate, in picoseconds: a short frame on a fast link takes
-    /// a fraction of a nanosecond, and many of them must add up.
+    /// When the last frame's last bit is out at the link's rate, in picoseconds. A short frame on a fast link takes a
+    /// fraction of a nanosecond, and many of them must add up.
     busy_until_ps: u128,
     /// When the latest frame that kept its place is due.
     last_due: Nanos,
@@ -226,7 +226,7 @@ fn flip_a_bit(frame: &mut Frame, random: &mut Random) -> bool {
     };
     frame.complete_checksum();
     frame.checksum = Checksum::Complete;
-    // Not in the padding behind a short packet, where nobody would notice. Of an IPv6 header, which has no
+    // Not in the padding behind a short packet, where no check covers it. Of an IPv6 header, which has no
     // checksum, only the addresses, which the upper layer's covers.
     let first = if header.ethertype == EtherType::Ipv6 { ADDRESSES_V6 } else { 0 };
     let bits = ((ip_len - first) as u64 + u64::from(ip.payload_len)) * 8;

@@ -31,14 +31,14 @@ pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
 }
 
 /// What a caller of ports carries along.
-pub(crate) struct Hands {
+pub(crate) struct Caller {
     pub pool: FramePool,
     pub drops: PortDrops,
 }
 
-impl Hands {
-    pub(crate) fn new() -> Hands {
-        Hands { pool: FramePool::new(1024), drops: PortDrops::default() }
+impl Caller {
+    pub(crate) fn new() -> Caller {
+        Caller { pool: FramePool::new(1024), drops: PortDrops::default() }
     }
 }
 

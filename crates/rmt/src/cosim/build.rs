@@ -1,5 +1,5 @@
-//! From a checked program to a process that simulates it: SystemVerilog, Verilator, a C++ compiler. What was built once
-//! is cached in a folder of the user's own.
+//! Build of a simulation model from a checked program: SystemVerilog, Verilator, a C++ compiler. What was built once is
+//! cached in a folder of the user's own.
 use super::prune::{mark_used, prune};
 use crate::Loaded;
 use crate::ir::Gress;
@@ -110,7 +110,7 @@ fn is_built(folder: &Path, sources: &[(String, String)]) -> bool {
     folder.join(MODEL).is_file() && sources.iter().all(same)
 }
 
-/// Builds in a folder of its own, which then takes its place: who else builds the same does not meet half a model.
+/// Builds in a folder of its own, which then takes its place: a second build of the same never finds half a model.
 fn make(cache: &Path, folder: &Path, sources: &[(String, String)], traced: bool) -> Result<(), String> {
     let work = cache.join(format!("build-{}-{:?}", std::process::id(), std::thread::current().id()));
     let _ = fs::remove_dir_all(&work);

@@ -3,7 +3,7 @@
 //!
 //! - `T`, `I` or `E` is a packet through both halves, or through one. It has u16 port, u8 queue, u64 time, u32 length,
 //!   u16 count and so many bytes. The answer: u8 half that it left, u8 flags (1: dropped, 2: past egress), u16 port, u8
-//!   queue, u32 offset of the payload, u16 port and u8 queue of copies, u8 with a bit for each copy. For each copy
+//!   queue, u32 offset of the payload. Then, for copies: u16 port, u8 queue, u8 with a bit for each copy. For each copy
 //!   there is u8 session, u16 count, and the bytes in front of it. Last come u16 count, and the headers.
 //! - `W` is an operation of the control bus that writes: u8 half, u8 target, u32 index, data. It has no answer.
 //! - `R` is one that reads: u8 half, u8 target, u32 index. The answer is the data.

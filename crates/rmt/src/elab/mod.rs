@@ -1,5 +1,5 @@
-//! Syntax tree to intermediate form: names resolved, types checked, controls inlined, headers flattened. It starts at
-//! `Switch(...) main` and follows the pipeline, so that code that is not reached costs nothing.
+//! Elaboration: syntax tree to intermediate form, names resolved, types checked, controls inlined, headers flattened.
+//! It starts at `Switch(...) main` and follows the pipeline, so that code that is not reached costs nothing.
 mod declare;
 mod deparser;
 mod expr;

@@ -1,4 +1,4 @@
-//! From `Switch(...) main` to the six parts of the pipeline, and controls within controls.
+//! Elaboration of the pipeline: from `Switch(...) main` to its six parts, and controls within controls.
 use super::scope::{Binding, Elab, Lvalue, Object};
 use super::types::Type;
 use crate::ast::{self, ExprKind, Param, TypeKind};

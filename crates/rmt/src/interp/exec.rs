@@ -1,4 +1,4 @@
-//! Controls, actions, stateful programs and expressions.
+//! Execution of controls, actions, stateful programs and expressions, in the interpreter.
 use super::bits::{BitWriter, bits};
 use super::hash::hash;
 use super::machine::Machine;

@@ -1,4 +1,4 @@
-//! The interpreter: slow and plain, the reference for everything faster. A [`Machine`] holds a program with its
+//! The interpreter: slow and simple, the reference for everything faster. A [`Machine`] holds a program with its
 //! registers and tables; [`Machine::ingress`] and [`Machine::egress`] are one pass each. [`Machine::process`] runs
 //! batches through both, with an unlimited traffic manager between.
 //!

@@ -1,4 +1,4 @@
-//! Parsers and deparsers: bits of packets to fields and back.
+//! Execution of parsers and deparsers: bits of packets to fields and back, in the interpreter.
 use super::bits::{BitWriter, bits};
 use super::exec::{Run, Scope};
 use super::machine::Machine;

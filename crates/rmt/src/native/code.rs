@@ -1,4 +1,4 @@
-//! Making machine code, and calling it.
+//! Machine code of a program: made by Cranelift, and called.
 #![allow(unsafe_code)]
 
 use super::context::{self, Context};

@@ -1,4 +1,4 @@
-//! Deparsers: headers and copies to bytes, checksums, and intrinsic metadata for the architecture.
+//! Native code of deparsers: headers and copies to bytes, checksums, and intrinsic metadata for the architecture.
 use super::context::{self as at, In, MOST_MIRRORS, MOST_SIDE_BYTES};
 use super::function::{Lower, Refusal};
 use super::values::Scope;

@@ -1,5 +1,6 @@
-//! Tables. Constant entries become comparisons, by a tree where keys are exact. Only those branches are made that the
-//! way to the table leaves open. Entries that the control plane adds are looked up in memory.
+//! Native code of table look-ups. Constant entries become comparisons, by a tree where keys are exact. Only those
+//! branches are made that the way to the table leaves open. Entries that the control plane adds are looked up in
+//! memory.
 use super::context as at;
 use super::entry_layout::{Form, HASH_FACTOR, HASH_SEED, RECORD_DATA, actions_of, packed_words, packing, record_words};
 use super::facts::Bits;

@@ -1,5 +1,5 @@
-//! Parsers. A parser's states are laid out once for each position at which they are reached. So every field is at an
-//! offset that is known when the code is made.
+//! Native code of parsers. A parser's states are laid out once for each position at which they are reached. So every
+//! field is at an offset that is known when the code is made.
 use super::context::In;
 use super::facts::Facts;
 use super::function::{Lower, Refusal, call, container};

@@ -1,4 +1,5 @@
-//! Packets through compiled code: one by one, through a half or through both at once, or in batches through a half.
+//! Passes of packets through compiled code: one by one, through a half or through both at once, or in batches through a
+//! half.
 use super::Native;
 use super::context::{self, MOST_MIRRORS, MOST_SIDE_BYTES};
 use super::tables::View;

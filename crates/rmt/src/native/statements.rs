@@ -1,5 +1,5 @@
-//! One half of a program to one function, or both ([`super::joined`]): parser, control, deparser, and the statements of
-//! controls and actions.
+//! Native code of statements and actions. One half of a program becomes one function, or both do ([`super::joined`]):
+//! parser, control, deparser.
 use super::context as at;
 use super::facts::Bits;
 use super::function::{Helpers, Lower, Refusal, call, container};
@@ -15,7 +15,7 @@ use cranelift_frontend::FunctionBuilder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Half(Gress),
-    /// Ingress, and egress where the packet goes straight on.
+    /// Ingress, and egress where the packet goes on at once.
     Joined,
 }
 

@@ -1,4 +1,4 @@
-//! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least that
+//! Native code of expressions. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least that
 //! holds it. It agrees with [`crate::ops`] to the bit.
 use super::function::{Lower, Refusal, call, container};
 use crate::ir::{BinOp, Destination, Dst, Expr, ExprKind, Match, Ty, UnOp, mask};

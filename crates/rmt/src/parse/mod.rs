@@ -1,4 +1,4 @@
-//! Tokens to syntax tree, by recursive descent. The first error ends it: later ones would be guesses.
+//! Parser of P4: tokens to syntax tree, by recursive descent. The first error ends it: later ones would be guesses.
 mod decl;
 mod expr;
 mod stmt;

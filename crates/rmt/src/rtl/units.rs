@@ -1,4 +1,4 @@
-//! Registers and counters of a stage: who uses them, and each as a module with its stateful ALU's programs.
+//! Registers and counters of a stage: their users, and each as a module with its stateful ALU's programs.
 use super::expr::{Operands, assignment, expression, refuse};
 use super::functions;
 use super::plan::{Plan, Work};

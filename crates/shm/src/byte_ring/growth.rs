@@ -198,8 +198,8 @@ mod tests {
         before.read(&mut back);
         assert!(back == bytes[..2 * PAGE], "the ring before stays as it was");
         // From nothing to the last one at once; and where there is no small one, numbers begin with 0 all the same.
-        let straight = ByteRing::map_first(&region, Rings { word: 16, ..rings }).map(Arc::new).unwrap();
-        assert_eq!(straight.holding(pos, place(3 * PAGE)).level(), Level::Large);
+        let contiguous = ByteRing::map_first(&region, Rings { word: 16, ..rings }).map(Arc::new).unwrap();
+        assert_eq!(contiguous.holding(pos, place(3 * PAGE)).level(), Level::Large);
         let begin = Arc::new(ByteRing::map_first(&region, Rings { small: None, word: 24, ..rings }).unwrap());
         assert_eq!((begin.level(), begin.number(), begin.grow(pos).number()), (Level::Full, 0, 2));
     }

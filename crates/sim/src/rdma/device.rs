@@ -14,7 +14,7 @@ pub(crate) const OWN: u64 = 0x0052_444d_4100;
 /// Regions of all programs at once.
 const REGIONS: usize = 256;
 
-/// A device in two hands.
+/// A device with two owners: its host and the judge.
 #[derive(Clone)]
 pub(crate) struct SharedDevice(Arc<Mutex<Device>>);
 

@@ -23,7 +23,7 @@ pub(super) struct Watch {
     wrong: Option<String>,
 }
 
-/// It in the hands of two ports and the judge.
+/// The watch, shared by two ports and the judge.
 #[derive(Clone)]
 pub(super) struct SharedWatch(Arc<Mutex<Watch>>);
 

@@ -1,7 +1,6 @@
 //! ZeroNIC in the simulation: hosts of their own beside the others on the same network. Each has a program that posts
-//! sends and receives by the product's own queues. A judge has both sides. Each byte that leaves is the one that was
-//! posted, each byte that is placed is in its place and none outside, each completion comes once, in order, and none
-//! before its data.
+//! sends and receives by the product's own queues. A judge has both sides. Each byte sent is the posted one, and each
+//! byte placed is in its place, none outside. Each completion comes once, in order, and none before its data.
 pub(crate) mod draw;
 mod host;
 pub(crate) mod judge;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 const PORT: u16 = 7777;
-/// How long an application takes to notice something.
+/// Reaction time of an application.
 const LATENCY: Nanos = 20_000;
 /// Connections that are being opened at once.
 const OPENING: usize = 128;

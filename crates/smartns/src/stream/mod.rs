@@ -1,9 +1,9 @@
 //! Queue pairs over a stream of messages instead of packets: what ZeroNIC does with verbs (docs/ZERONIC.md). The stream
 //! loses and repeats nothing, so there are no sequence numbers of packets, and nothing is sent again.
 //!
-//! Whoever carries the stream asks a queue pair for its next message ([`crate::Shard::next_message`]), asks where the
-//! payload of a message goes as soon as its header has come, in whatever order ([`crate::Shard::steer`]), and hands
-//! messages over once they are in order ([`crate::Shard::arrived`]).
+//! The stream's carrier asks a queue pair for its next message ([`crate::Shard::next_message`]). Once a message's
+//! header has come, in whatever order, it asks for the payload's place ([`crate::Shard::steer`]). It passes messages on
+//! once they are in order ([`crate::Shard::arrived`]).
 pub(crate) mod datagrams;
 mod header;
 pub(crate) mod quantum;

@@ -1,4 +1,4 @@
-//! The server's end: sessions of clients, and who may write to which volume.
+//! The server's end: sessions of clients, and their right to write to a volume.
 pub(crate) mod session;
 
 use self::session::{NewSession, Session};

@@ -1,6 +1,6 @@
 //! For the tests: objects made with clang, frames, and running a module on them.
 #![allow(dead_code)]
-use engine::{Module, Segment, Verdict};
+use engine::{Module, Packet, Verdict};
 use port::{Frame, FramePool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,7 +85,7 @@ pub(crate) fn frame(bytes: &[u8]) -> Box<Frame> {
 }
 
 pub(crate) fn run(module: &mut dyn Module, frame: &mut Frame) -> Verdict {
-    module.process(Segment { frame, flow: None, now: 1_000 })
+    module.process(Packet { frame, flow: None, now: 1_000 })
 }
 
 /// An IPv4 frame with TCP or UDP ports, and a SYN where it is TCP.

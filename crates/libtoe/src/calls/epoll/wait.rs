@@ -1,4 +1,4 @@
-//! `epoll_wait`: what is ready, and sleeping until something is.
+//! `epoll_wait`: collects what is ready; where nothing is, the thread sleeps in `wait/sleep.rs`.
 use super::kernel_half;
 use super::out::Out;
 use crate::calls::waiting;
@@ -22,7 +22,7 @@ const KERNEL_PERIOD: u32 = 16;
 
 /// `epoll_pwait2`, from which the others follow. Returns how many events were written.
 ///
-/// A set without OpenTOE sockets goes straight to the kernel, with the library's own events left out.
+/// A set without OpenTOE sockets goes directly to the kernel, with the library's own events left out.
 pub(crate) fn wait_events(
     lib: &mut Guard,
     key: Key,

@@ -1,5 +1,5 @@
-//! Connection management: datagrams of 256 bytes from one general services interface to the other ([`super::GSI_QP`];
-//! IBTA 1.3, chapter 12 for the messages, 13.4 for their common header, annex A11 for the names of IP ports).
+//! Connection management: datagrams of 256 bytes from one general services interface to the other ([`super::GSI_QP`]).
+//! IBTA 1.3 has the messages in chapter 12, their common header in 13.4, and the names of IP ports in annex A11.
 //!
 //! A message never has a length: all have 232 bytes after the header, and what is not used is zero.
 mod attribute;
