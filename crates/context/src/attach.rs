@@ -177,7 +177,8 @@ pub struct Welcome {
     pub loopback: bool,
     /// The host collects short segments where a program does not set `TCP_NODELAY` (Nagle's algorithm).
     pub nagle: bool,
-    /// Urgent data goes out as such ([`crate::Bump::URGENT`]). Otherwise `MSG_OOB` is refused.
+    /// Urgent data goes out as such ([`crate::Bump::URGENT`]), and records end segments ([`crate::Bump::RECORD`]).
+    /// Otherwise `MSG_OOB` is refused, and `MSG_EOR` has no effect.
     pub urgent: bool,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,

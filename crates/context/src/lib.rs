@@ -39,4 +39,4 @@ pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 27;
+pub const VERSION: u32 = 28;

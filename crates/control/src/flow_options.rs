@@ -22,6 +22,9 @@ pub(crate) struct FlowOptions {
     pub ack_delay: Nanos,
     /// How soon the end of what was sent may be sent again; 0: never.
     pub tail_probe: Nanos,
+    /// So much later where one segment is outstanding.
+    #[serde(default)]
+    pub tail_probe_ack_delay: Nanos,
     /// Short segments are collected (Nagle's algorithm).
     #[serde(default)]
     pub nagle: bool,
@@ -43,6 +46,7 @@ impl FlowOptions {
             pacing_rate: 0,
             ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
             tail_probe: timers.tail_probe_ms as Nanos * MILLISECOND,
+            tail_probe_ack_delay: timers.tail_probe_ack_delay_ms as Nanos * MILLISECOND,
             nagle: config.limits.nagle,
         }
     }

@@ -207,7 +207,7 @@ impl FlowTimers {
             self.restart(now, figures, timeout);
         }
         self.note_front(figures);
-        let tail_due = self.tail_due(figures, options.tail_probe, interval, mss).filter(|_| busy);
+        let tail_due = self.tail_due(figures, options, interval, mss).filter(|_| busy);
         actions.tail = tail_due.is_some_and(|due| now >= due) && (self.rack || !self.is_timed_out(now));
         if actions.tail {
             self.front_probed = true;
@@ -438,18 +438,20 @@ impl FlowTimers {
     /// the timeout would be. An engine without RACK probes one segment only. Once, and not while a loss is being made
     /// up for.
     ///
-    /// Section 7.2 allows for an acknowledgement of one segment that is held back, so that no probe is in vain. This
-    /// timer counts on the round trips that were measured, which have the time that acknowledgements were held back. A
+    /// Section 7.2 allows for an acknowledgement of one segment that is held back, so that no probe is in vain
+    /// ([`FlowOptions::tail_probe_ack_delay`]). By default this timer counts on the round trips that were measured,
+    /// which have the time that acknowledgements were held back. A
     /// peer that begins to hold them back for longer is sent a segment in vain. So each probe doubles the time until
     /// the next one, and each acknowledgement without one halves it: after a few, they are measured again.
     // Meets RFC 8985: 7.2-a, 7.2-b, 7.2-c.
-    fn tail_due(&self, figures: &FlowFigures, least: Nanos, interval: Nanos, mss: u32) -> Option<Nanos> {
-        let single = figures.outstanding <= mss;
+    fn tail_due(&self, figures: &FlowFigures, options: &FlowOptions, interval: Nanos, mss: u32) -> Option<Nanos> {
+        let (least, single) = (options.tail_probe, figures.outstanding <= mss);
         let some = figures.outstanding > 0 && figures.snd_wnd > 0 && (single || self.rack);
         let recovers = self.rtt.backoffs() > 0 || self.recovers.is_some();
         let doubted = figures.sacked > 0 || recovers || self.front_probed;
         let expected = self.rtt.expected().filter(|_| least > 0 && some && !doubted)?;
-        let wait = if single { expected.max(least) << self.probe_backoff } else { expected.max(least) };
+        let wait = expected.max(least);
+        let wait = if single { (wait << self.probe_backoff) + options.tail_probe_ack_delay } else { wait };
         let due = self.timed_from + wait.max(interval) + self.pause(mss);
         Some(if self.rack { due.min(self.retry_at.unwrap_or(due)) } else { due })
     }

@@ -358,6 +358,7 @@ fn change_ring(named: &mut Named, bump: &Bump, works: &mut Batch) -> bool {
     let (command, has_positions) = match bump.ring {
         Bump::UNTIL_SENT => (FlowCommand::ReportSent(bump.tx_head), false),
         Bump::URGENT => (FlowCommand::Urge(bump.tx_head), false),
+        Bump::RECORD => (FlowCommand::EndRecord(bump.tx_head), false),
         ring => {
             named.ring = ring;
             (FlowCommand::CheckGrowth, true)

@@ -223,6 +223,8 @@ pub(crate) enum FlowCommand {
     ReportSent(u32),
     /// The byte before this stream position is urgent.
     Urge(u32),
+    /// A record ends before this stream position.
+    EndRecord(u32),
 }
 
 /// A flow's payload buffers.

@@ -22,7 +22,8 @@ pub struct Flags {
     /// Explicit Congestion Notification of connections (`ecn`).
     pub ecn: Ecn,
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`
-    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `nagle`, `congestion`.
+    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0),
+    /// `tail_probe_ack_delay_ms`, `nagle`, `congestion`.
     pub host: HostConfig,
     /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` has it (`timestamps`).
     pub timestamps: bool,
@@ -159,6 +160,7 @@ impl Flags {
             "long_path_bytes" => self.host.memory.long_path_bytes = number()?,
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
+            "tail_probe_ack_delay_ms" => self.host.timers.tail_probe_ack_delay_ms = number()?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
             "super_segment" => self.super_segment = number()?,
             "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,

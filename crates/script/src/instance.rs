@@ -245,7 +245,7 @@ impl Instance {
             early |= begins;
             done += match begins {
                 true => sockets.give_early(fd, bytes, waits(sockets))?,
-                false => sockets.transmit(fd, &bytes[done..])?,
+                false => sockets.transmit(fd, &bytes[done..], flags)?,
             };
             // Who waits, waits for the connection, too.
             let opens = early && sockets.connect_result(fd) == Err(EAGAIN);

@@ -296,8 +296,8 @@ impl Sockets {
         Ok(bytes)
     }
 
-    /// `send`: as many of the bytes as there is room for.
-    pub fn transmit(&mut self, fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
+    /// `send`: as many of the bytes as there is room for. All of them end a record with `MSG_EOR` among the flags.
+    pub fn transmit(&mut self, fd: i32, bytes: &[u8], flags: i32) -> Result<usize, Errno> {
         self.settle();
         if let Some(error) = self.failed_attempt(fd)? {
             return Err(error);
@@ -319,6 +319,9 @@ impl Sockets {
         connection.tx.write(connection.tx_head, &bytes[..len]);
         connection.tx_head = head;
         let slot = connection.slot.index;
+        if flags & libc::MSG_EOR != 0 && len == bytes.len() {
+            self.end_record(slot);
+        }
         self.bump(slot);
         Ok(len)
     }
@@ -443,7 +446,19 @@ impl Sockets {
     pub(crate) fn bump(&mut self, index: u32) {
         let Some(connection) = self.connections.get(&index) else { return };
         let Connection { slot, tx_head, rx_head, fin, ref tx, .. } = *connection;
-        let bump = Bump { slot, tx_head, rx_head, fin, ring: tx.number() };
+        self.push(Bump { slot, tx_head, rx_head, fin, ring: tx.number() });
+    }
+
+    /// A record ends with what was written, which a later bump reports.
+    fn end_record(&mut self, index: u32) {
+        if !self.stack.has_urgent_data() {
+            return;
+        }
+        let Some(Connection { slot, tx_head, rx_head, .. }) = self.connections.get(&index) else { return };
+        self.push(Bump { slot: *slot, tx_head: *tx_head, rx_head: *rx_head, fin: false, ring: Bump::RECORD });
+    }
+
+    fn push(&mut self, bump: Bump) {
         while self.stack.end.bumps.push(bump.to_words()).is_err() {
             self.stack.settle();
         }

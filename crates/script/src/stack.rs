@@ -73,6 +73,11 @@ impl Stack {
         self.shows_link = true;
     }
 
+    /// The engine sends urgent data, and ends segments where records end.
+    pub(crate) fn has_urgent_data(&self) -> bool {
+        self.host.base().has_urgent_data()
+    }
+
     /// Its clock, nanoseconds.
     pub fn now(&self) -> Nanos {
         self.now

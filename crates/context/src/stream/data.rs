@@ -19,7 +19,8 @@ pub struct Bump {
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
     /// The ring in which the transmit stream is, or a later one ([`shm::ByteRing::number`], docs/MEMORY.md). No later
-    /// bump has an earlier one. Or [`Bump::UNTIL_SENT`], or [`Bump::URGENT`].
+    /// bump has an earlier one. Or [`Bump::UNTIL_SENT`], [`Bump::URGENT`] or
+    /// [`Bump::RECORD`].
     pub ring: u8,
 }
 
@@ -31,6 +32,10 @@ impl Bump {
     /// In the place of a ring: the byte before `tx_head` is urgent, which a later bump covers as written. For an
     /// engine that sends urgent data ([`crate::attach::Welcome::urgent`]).
     pub const URGENT: u8 = 4;
+
+    /// In the place of a ring: a record ends before `tx_head` (`MSG_EOR`), which a later bump covers as written. What
+    /// is sent first ends there. For an engine that sends urgent data.
+    pub const RECORD: u8 = 5;
 }
 
 /// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].
@@ -143,7 +148,7 @@ mod tests {
             Bump { ring: 2, ..bump },
         ];
         assert!(others.iter().all(|next| !overtaken(bump, *next)));
-        for ring in [Bump::UNTIL_SENT, Bump::URGENT] {
+        for ring in [Bump::UNTIL_SENT, Bump::URGENT, Bump::RECORD] {
             assert!(!overtaken(Bump { ring, ..bump }, Bump { ring, ..bump }));
         }
     }

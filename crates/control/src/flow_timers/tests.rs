@@ -14,6 +14,7 @@ const OPTIONS: FlowOptions = FlowOptions {
     pacing_rate: 0,
     ack_delay: 50 * MS,
     tail_probe: MS,
+    tail_probe_ack_delay: 0,
     nagle: false,
 };
 

@@ -21,7 +21,7 @@ impl ProtocolState {
     pub(super) fn is_fast(&self) -> bool {
         let ended = !self.ends.are_open() || self.holds_fin || self.life != Owner::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
-        let signalled = self.overriding || self.ece || self.cwr || self.asked || self.urgent;
+        let signalled = self.overriding || self.ece || self.cwr || self.asked || self.urgent || self.has_records;
         !(ended || lost || signalled)
     }
 

@@ -1,6 +1,7 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
 mod header_prediction;
 mod receive;
+mod records;
 mod spurious;
 mod state;
 mod tail_probe;
@@ -13,6 +14,7 @@ use crate::observer::Observer;
 use crate::slots::Slots;
 use engine::stream::FlowEnd;
 use engine::{DropReason, Exception, Nanos};
+use records::RecordFlows;
 use state::{ProtocolState, RxRings};
 use std::collections::VecDeque;
 use tcp::{Owner, window};
@@ -71,11 +73,26 @@ impl Due {
 #[cfg(test)]
 pub(crate) const STATE: usize = size_of::<Option<ProtocolState>>();
 
+/// What few flows have, beside their state.
+#[derive(Default)]
+struct RareFlows {
+    urgent: UrgentFlows,
+    records: RecordFlows,
+}
+
+impl RareFlows {
+    /// A flow is gone, or a new one has its number.
+    fn forget(&mut self, flow: u32) {
+        self.urgent.forget(flow);
+        self.records.forget(flow);
+    }
+}
+
 /// The protocol module of one flow group.
 pub(crate) struct Protocol {
     group: u8,
     flows: Slots<ProtocolState>,
-    urgent: UrgentFlows,
+    rare: RareFlows,
     due: Due,
     /// Number of the next work that leaves; none where works stay in order by themselves.
     ticket: Option<u64>,
@@ -84,8 +101,8 @@ pub(crate) struct Protocol {
 impl Protocol {
     /// The module of a flow group. Works that leave are `numbered` where what comes after may change their order.
     pub(crate) fn new(group: u8, flows: u32, numbered: bool) -> Protocol {
-        let (urgent, ticket) = (UrgentFlows::default(), numbered.then_some(0));
-        Protocol { group, flows: Slots::new(flows), urgent, due: Due::default(), ticket }
+        let (rare, ticket) = (RareFlows::default(), numbered.then_some(0));
+        Protocol { group, flows: Slots::new(flows), rare, due: Due::default(), ticket }
     }
 
     pub(crate) fn control(&mut self, control: &Control, now: Nanos) {
@@ -93,7 +110,7 @@ impl Protocol {
             let state = ProtocolState::new(params, now);
             state.publish();
             self.flows.insert(params.flow.0, state);
-            self.urgent.forget(params.flow.0);
+            self.rare.forget(params.flow.0);
         }
     }
 
@@ -206,9 +223,9 @@ impl Protocol {
         };
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::Receive => state.receive(work, now, &mut self.urgent, observer),
+            Job::Receive => state.receive(work, now, &mut self.rare.urgent, observer),
             Job::Transmit { most } => {
-                state.transmit(work, most, now, observer);
+                transmit(state, work, most, &self.rare, now, observer);
                 if work.send.is_none() {
                     state.report_unused(work.flow, observer);
                 }
@@ -222,12 +239,12 @@ impl Protocol {
                     work.events.add(Events::LOCAL_FIN);
                 }
                 if grant {
-                    state.transmit(work, u32::MAX, now, observer);
+                    transmit(state, work, u32::MAX, &self.rare, now, observer);
                 }
             }
             _ => return self.rare(work, now, observer),
         }
-        settle(state, work, &mut self.urgent);
+        settle(state, work, &mut self.rare);
         self.due.note(work.flow, state, acknowledged_now);
         if state.recovery.has_block() {
             self.due.time_holes(work.flow, state);
@@ -239,7 +256,7 @@ impl Protocol {
     #[inline(never)]
     fn rare<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         if matches!(work.job, Job::Remove) {
-            self.urgent.forget(work.flow);
+            self.rare.forget(work.flow);
             work.aside = self.flows.remove(work.flow).map(|state| Box::new(Aside::End(state.flow_end())));
             return;
         }
@@ -256,7 +273,10 @@ impl Protocol {
         let acknowledged_now = state.ack_now;
         match work.job {
             Job::FlowCommand(FlowCommand::Urge(position)) => {
-                state.write_urgent(position, work, &mut self.urgent, observer);
+                state.write_urgent(position, work, &mut self.rare.urgent, observer);
+            }
+            Job::FlowCommand(FlowCommand::EndRecord(position)) => {
+                state.end_record(position, work, &mut self.rare.records, observer);
             }
             Job::FlowCommand(flow_command) => state.flow_command(flow_command, work, now, observer),
             Job::Move => {
@@ -277,7 +297,7 @@ impl Protocol {
             }
             _ => {}
         }
-        settle(state, work, &mut self.urgent);
+        settle(state, work, &mut self.rare);
         self.due.note(work.flow, state, acknowledged_now);
         if state.recovery.has_block() {
             self.due.time_holes(work.flow, state);
@@ -307,7 +327,7 @@ impl Protocol {
             if let Some(state) = self.flows.get_mut(flow).filter(|state| state.ack_now) {
                 acknowledge(state, flow, self.group, batch, now, observer);
                 if state.urgent {
-                    batch.last_mut().into_iter().for_each(|work| self.urgent.urge(work));
+                    batch.last_mut().into_iter().for_each(|work| self.rare.urgent.urge(work));
                 }
             }
         }
@@ -344,10 +364,26 @@ impl Protocol {
                 work.begin();
                 work.group = self.group;
                 state.find_lost(work, now, observer);
-                settle(state, work, &mut self.urgent);
+                settle(state, work, &mut self.rare);
             }
             self.due.time_holes(flow, state);
         }
+    }
+}
+
+/// One segment of a flow, where something may be sent.
+#[inline(always)]
+fn transmit<O: Observer>(
+    state: &mut ProtocolState,
+    work: &mut Work,
+    most: u32,
+    rare: &RareFlows,
+    now: Nanos,
+    observer: O,
+) {
+    match state.has_records {
+        false => state.transmit(work, most, now, observer),
+        true => state.transmit_record(work, most, &rare.records, now, observer),
     }
 }
 
@@ -404,12 +440,15 @@ fn time_of(work: &Work) -> Option<Point> {
 }
 
 /// After a work on the slow path: what other modules need of the flow's state.
-fn settle(state: &mut ProtocolState, work: &mut Work, flows: &mut UrgentFlows) {
+fn settle(state: &mut ProtocolState, work: &mut Work, rare: &mut RareFlows) {
     if track(state) {
         work.events.add(Events::ACTIVE);
     }
     if state.urgent {
-        state.settle_urgent(work, flows);
+        state.settle_urgent(work, &mut rare.urgent);
+    }
+    if state.has_records {
+        state.settle_records(work.flow, &mut rare.records);
     }
     work.report = state.report(work.sent());
     if state.asked {

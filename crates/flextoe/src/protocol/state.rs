@@ -95,6 +95,8 @@ pub(crate) struct ProtocolState {
     pub asked: bool,
     /// Something is urgent ([`super::urgent`]).
     pub urgent: bool,
+    /// Ends of records are not acknowledged ([`super::records`]).
+    pub has_records: bool,
     /// A FIN came out of order.
     pub holds_fin: bool,
     /// Sequence number of a FIN that came out of order, with `holds_fin`: an option would take eight bytes.
@@ -262,6 +264,7 @@ impl ProtocolState {
             asked: false,
             asked_for: p.snd_nxt,
             urgent: false,
+            has_records: false,
             fixed: Fixed::new(p),
         };
         state.set_mss(p.agreed.mss);

@@ -130,11 +130,17 @@ impl ProtocolState {
             return;
         }
         if let Some(cut) = self.cut(most) {
-            if self.has_nagle() && cut.len % u32::from(self.fixed.agreed.mss) != 0 {
-                self.fixed.short_end = self.nxt + cut.len;
-            }
-            self.send(work, cut, now, observer);
+            self.send_cut(work, cut, now, observer);
         }
+    }
+
+    /// Sends what was cut.
+    #[inline(always)]
+    pub(super) fn send_cut<O: Observer>(&mut self, work: &mut Work, cut: Cut, now: Nanos, observer: O) {
+        if self.has_nagle() && cut.len % u32::from(self.fixed.agreed.mss) != 0 {
+            self.fixed.short_end = self.nxt + cut.len;
+        }
+        self.send(work, cut, now, observer);
     }
 
     /// Reports to tracepoints that a grant found nothing that may be sent.
@@ -194,7 +200,7 @@ impl ProtocolState {
     // Meets RFC 3522: 3.2-a.
     #[cold]
     #[inline(never)]
-    fn send_lost<O: Observer>(&mut self, work: &mut Work, most: u32, now: Nanos, observer: O) -> bool {
+    pub(super) fn send_lost<O: Observer>(&mut self, work: &mut Work, most: u32, now: Nanos, observer: O) -> bool {
         let Some((seq, cut)) = self.cut_lost(most) else { return false };
         let end = seq + cut.len + cut.fin as u32;
         self.send_again(work, seq, cut, now, observer);
@@ -299,8 +305,8 @@ impl ProtocolState {
                 work.completion = (self.life != Owner::Orphan).then(|| self.positions());
             }
             FlowCommand::ReportSent(position) => (self.asked, self.asked_for) = (true, self.fixed.tx_base + position),
-            // Where bytes lie is nothing to this module; what is urgent is apart.
-            FlowCommand::CheckGrowth | FlowCommand::Urge(_) => {}
+            // Where bytes lie is nothing to this module; what is urgent is apart, and so are records.
+            FlowCommand::CheckGrowth | FlowCommand::Urge(_) | FlowCommand::EndRecord(_) => {}
             FlowCommand::Announce => work.completion = (self.life != Owner::Orphan).then(|| self.positions()),
         }
     }

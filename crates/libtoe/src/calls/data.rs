@@ -422,6 +422,9 @@ unsafe fn put_now(
     if let (true, Link::Attached(context)) = (urgent, &mut *link) {
         context.urge(stream);
     }
+    if let (true, Link::Attached(context)) = (flags & libc::MSG_EOR != 0 && !full, &mut *link) {
+        context.end_record(stream);
+    }
     bump_or_hold(link, key, socket, corked && !full);
     Some(Ok(written))
 }

@@ -29,6 +29,8 @@ pub(super) struct End {
     /// The position of the urgent byte, of what is written and of what was received.
     pub urgent_sent: Option<u32>,
     pub urgent_got: Option<u32>,
+    /// The end of a record that the next bump is to cover.
+    pub record: Option<u32>,
     pub closed: bool,
     pub aborted: bool,
 }
@@ -57,6 +59,7 @@ impl End {
             peer_fin: false,
             urgent_sent: None,
             urgent_got: None,
+            record: None,
             closed: false,
             aborted: false,
         }
@@ -122,6 +125,13 @@ impl Host {
                 end.urgent_sent = Some(bump.tx_head.wrapping_sub(1));
                 continue;
             }
+            if bump.ring == Bump::RECORD {
+                assert!(bump.tx_head.wrapping_sub(end.tx_head) as i32 > 0, "{bump:?} against {}", end.tx_head);
+                end.record = Some(bump.tx_head);
+                continue;
+            }
+            let record = end.record.take();
+            assert!(record.is_none_or(|record| bump.tx_head.wrapping_sub(record) as i32 >= 0), "{bump:?}, {record:?}");
             if let Some(ring) = end.tx.grown().filter(|_| bump.ring > end.tx.number()) {
                 end.tx = ring;
             }

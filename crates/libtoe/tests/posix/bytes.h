@@ -80,6 +80,8 @@ static void transfer(void) {
     CHECK(send(e[0], "cd", 2, MSG_MORE) == 2);
     CHECK(setsockopt(e[0], IPPROTO_TCP, TCP_CORK, &zero, sizeof zero) == 0 && write(e[0], "ef", 2) == 2);
     CHECK(recv(e[1], buffer, 6, MSG_WAITALL) == 6 && memcmp(buffer, "abcdef", 6) == 0);
+    CHECK(send(e[0], "gh", 2, MSG_EOR) == 2 && send(e[0], "i", 1, MSG_EOR | MSG_MORE) == 1 && write(e[0], "jk", 2) == 2);
+    CHECK(recv(e[1], buffer, 5, MSG_WAITALL) == 5 && memcmp(buffer, "ghijk", 5) == 0);
     struct iovec out[2] = {{"one", 3}, {"two", 3}};
     struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = out, .msg_iovlen = 1}},
                                   {.msg_hdr = {.msg_iov = out + 1, .msg_iovlen = 1}}};

@@ -46,8 +46,22 @@ impl Context {
     /// Notifies the engine that the last byte that the program wrote is urgent, before a bump reports that the byte is
     /// there.
     pub(crate) fn urge(&mut self, stream: &mut Stream) {
+        self.mark_written(stream, Bump::URGENT);
+    }
+
+    /// Notifies the engine that a record ends with what the program wrote (`MSG_EOR`), before a bump reports that. Where
+    /// the engine has no records, this is the end of a write like all others.
+    #[cold]
+    pub(crate) fn end_record(&mut self, stream: &mut Stream) {
+        if self.welcome.urgent {
+            self.mark_written(stream, Bump::RECORD);
+        }
+    }
+
+    /// Sends a mark of what was written last.
+    fn mark_written(&mut self, stream: &mut Stream, mark: u8) {
         let Some(slot) = stream.name else { return };
-        let bump = Bump { ring: Bump::URGENT, ..stream.bump(slot, false) };
+        let bump = Bump { ring: mark, ..stream.bump(slot, false) };
         while self.end.bumps.push(bump.to_words()).is_err() && !self.daemon_is_gone() {
             self.end.daemon_bell.ring();
             waking::yield_now();
