@@ -67,6 +67,30 @@ fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     });
 }
 
+/// An acknowledgement that another one has overtaken: what its blocks report lets as much out.
+#[test]
+fn blocks_of_a_late_acknowledgement_count() {
+    on_flextoe("min_rto_ms=1000", |s| {
+        let fd = sender(s, 10, 10);
+        s.sleep_ms(10);
+        tell(s, 0, &[(1, 2)]);
+        tell(s, 0, &[(1, 3)]);
+        tell(s, 0, &[(1, 3), (8, 9)]);
+        sent(s, 0);
+        s.sleep_ms(12);
+        tell(s, 4, &[(8, 9)]);
+        (4..7).for_each(|at| sent(s, at));
+        s.write(fd, &[7; 10_000]).unwrap();
+        s.silence(2);
+        tell(s, 3, &[(5, 7)]);
+        sent(s, 7);
+        sent(s, 10);
+        s.silence(2);
+        tell(s, 3, &[(5, 7)]);
+        s.silence(2);
+    });
+}
+
 // Checks RFC 8985: 7.2-a, 7.2-b, 7.3-a.
 #[test]
 fn the_last_segment_of_several_is_probed_before_the_timeout() {

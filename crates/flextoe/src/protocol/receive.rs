@@ -133,7 +133,7 @@ impl ProtocolState {
         } else if seg.ack == self.una && self.is_duplicate(work, window) {
             self.count_duplicate(work, now, observer);
         } else if seg.sack {
-            self.note_dsack(work, observer);
+            self.take_late_sack(work, now, observer);
         } else if repeats && self.recovery.awaits_answer() {
             self.check_spurious(self.una, work, now, observer);
             self.find_lost(work, now, observer);
@@ -149,6 +149,22 @@ impl ProtocolState {
             (self.snd_wnd, self.wl1, self.wl2) = (window, seg.seq, seg.ack);
             self.max_wnd = self.max_wnd.max(window);
         }
+    }
+
+    /// SACK blocks of an acknowledgement that another one has overtaken. What they report that is beyond a hole is news
+    /// all the same (RFC 6675 section 4, Update).
+    #[cold]
+    #[inline(never)]
+    fn take_late_sack<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
+        let is_late = work.summary.ack.before(self.una) && self.recovery.has_block();
+        if !is_late || work.sacked.kept().next().is_none() {
+            return self.note_dsack(work, observer);
+        }
+        self.note_sack(work, now, observer);
+        if self.recovery.is_active() {
+            self.check_spurious(self.una, work, now, observer);
+        }
+        self.find_lost(work, now, observer);
     }
 
     /// Reports to tracepoints where an acknowledgement changes the peer's window.
