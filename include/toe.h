@@ -201,7 +201,8 @@ TOE_API int toe_comm_listen_messages(toe_comm *comm, uint16_t port, uint64_t id)
  * and name each other; the peer may be any UDP program. A datagram takes the next receive, and fills it from its beginning;
  * value has its bytes, which may be none. One that finds no receive, or a shorter one, is dropped, and the receive stays. A
  * send is done when its datagram has left, or was dropped; it has 1 byte to the port's MTU less 28. Loss, order and
- * repetition are the network's. Neither TOE_COMM_ENDED nor TOE_COMM_LOST comes, and toe_comm_end fails. */
+ * repetition are the network's. TOE_COMM_ENDED does not come, TOE_COMM_LOST where its memory is that of a device which is
+ * lost, and toe_comm_end fails. */
 TOE_API int toe_comm_connect_datagrams(toe_comm *comm, uint16_t port, const struct sockaddr_in *to, uint64_t id);
 /* Sends `len` bytes from byte `offset` of registered memory. They must not change until TOE_COMM_SENT. */
 TOE_API int toe_comm_send(toe_comm *comm, uint32_t connection, uint32_t key, uint64_t offset, size_t len, uint64_t id);

@@ -9,6 +9,7 @@ use common::comm::{LEN, PIECE, Program, TIMEOUT, fill, meet, meet_for};
 use context::comm::{Answer, Carries, Order, Outcome, Piece, Request};
 use memory::DmaServer;
 use shm::handover;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering::Relaxed;
@@ -321,6 +322,115 @@ fn a_device_that_dies_is_lost_alone() {
 fn a_device_that_fails_loses_the_connection() {
     lost("failing", 60_000, true);
     lost("failing", 60_000, false);
+}
+
+/// Opens flows of datagrams between two programs: each one's number of its own.
+fn meet_for_datagrams(one: &mut Program, other: &mut Program) -> (u32, u32) {
+    let open = |program: &mut Program, from: u16, last: u8, to: u16| {
+        program.post(1, 0, Order::Datagrams(from, SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), to)));
+        program.expect(Outcome::Connected).connection
+    };
+    (open(one, 70, 2, 90), open(other, 90, 1, 70))
+}
+
+/// Sends datagrams of `len` bytes, each with other bytes, until so many have come whole: the numbers of these. Where
+/// none is lost, each group of them is waited for.
+fn datagrams(toed: &Toed, ways: [Option<&str>; 2], most: usize, len: usize, lossless: bool) -> Vec<u64> {
+    let (mut one, mut other) = (Program::open(toed, "a"), Program::open(toed, "b"));
+    let (here, there) = meet_for_datagrams(&mut one, &mut other);
+    let (from, into) = (BufferMemory::new(&one, ways[0]), BufferMemory::new(&other, ways[1]));
+    let bytes_of = |salt: u64| {
+        let mut bytes = vec![0; len];
+        fill(0, salt, &mut bytes);
+        bytes
+    };
+    (0..WINDOW).for_each(|slot| other.post(slot, there, Order::Receive(into.piece(slot, PIECE))));
+    let (mut came, mut slot, mut salt) = (Vec::new(), 0, 0);
+    while came.len() < most {
+        assert!(salt < 100 * most as u64, "hardly any datagram comes");
+        for _ in 0..WINDOW {
+            let piece = from.piece(salt, len);
+            from.put(&one, piece.offset, &bytes_of(salt));
+            one.post(salt, here, Order::Send(piece));
+            salt += 1;
+        }
+        (salt - WINDOW..salt).for_each(|salt| assert_eq!(one.expect(Outcome::Sent).id, salt));
+        for _ in 0..WINDOW {
+            let wait = if lossless { TIMEOUT } else { Duration::from_millis(2) };
+            let Some(received) = other.next_within(wait) else { break };
+            // Receives are done in the order of their posts.
+            assert_eq!((received.outcome, received.id, received.value), (Outcome::Received, slot, len as u64));
+            let got = into.get(&other, into.piece(slot, len).offset, len);
+            came.push((0..salt).rev().find(|salt| got == bytes_of(*salt)).expect("a whole datagram"));
+            slot += 1;
+            other.post(slot + WINDOW - 1, there, Order::Receive(into.piece(slot + WINDOW - 1, PIECE)));
+        }
+    }
+    came
+}
+
+#[test]
+fn datagrams_from_and_to_devices() {
+    for transport in ["flextoe", "laminar"] {
+        for ways in [[None, Some("after 0")], [Some("after 300"), None], [Some("shuffled"), Some("shuffled")]] {
+            let mut toed = Toed::start(&configuration(transport, "mtu = 1500", 60_000));
+            let came = datagrams(&toed, ways, 32, 1472, true);
+            assert_eq!(came, (0..32).collect::<Vec<_>>(), "{ways:?}");
+            assert!(toed.end().success());
+        }
+    }
+}
+
+#[test]
+fn datagrams_from_and_to_devices_through_loss() {
+    let faults = "loss = 0.2\nreorder = 0.1\nduplicate = 0.1\ncorrupt = 0.1\nmtu = 1500\nseed = 11";
+    for ways in [[None, Some("shuffled")], [Some("after 100"), None]] {
+        let mut toed = Toed::start(&configuration("flextoe", faults, 60_000));
+        datagrams(&toed, ways, 60, 1000, false);
+        assert!(toed.end().success());
+    }
+}
+
+/// The flow is lost, the program is told so, its peer and other flows go on.
+fn flow_lost(how: &str, timeout_ms: u32, into_device: bool) {
+    let toed = Toed::start(&configuration("flextoe", "", timeout_ms));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let (here, there) = meet_for_datagrams(&mut one, &mut other);
+    let device = BufferMemory::device(&other, how);
+    for post in 0..WINDOW {
+        if into_device {
+            other.post(post, there, Order::Receive(device.piece(post, 1000)));
+            one.post(post, here, Order::Send(one.piece(post, 1000)));
+            assert_eq!(one.expect(Outcome::Sent).id, post);
+        } else {
+            other.post(post, there, Order::Send(device.piece(post, 1000)));
+        }
+    }
+    let lost = loop {
+        let next = other.next();
+        if !matches!(next.outcome, Outcome::Received | Outcome::Sent) {
+            break next;
+        }
+        assert!(how.starts_with("dying"), "{next:?} although no copy was done");
+    };
+    assert_eq!((lost.outcome, lost.connection), (Outcome::Lost, there), "{lost:?}");
+    // Its ends are free for the next flow, whose memory is the program's own.
+    other.post(1, 0, Order::Datagrams(90, SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 70)));
+    let again = other.expect(Outcome::Connected).connection;
+    other.post(100, again, Order::Receive(other.piece(0, 1000)));
+    other.post(101, again, Order::Send(other.piece(1, 1000)));
+    assert_eq!(other.expect(Outcome::Sent).id, 101);
+    one.post(102, here, Order::Send(one.piece(0, 1000)));
+    assert_eq!((one.expect(Outcome::Sent).id, other.expect(Outcome::Received).id), (102, 100));
+}
+
+#[test]
+fn a_flow_of_datagrams_is_lost_with_its_device() {
+    for into_device in [true, false] {
+        flow_lost("silent", 300, into_device);
+        flow_lost("dying 1", 60_000, into_device);
+        flow_lost("failing", 60_000, into_device);
+    }
 }
 
 #[test]

@@ -6,8 +6,9 @@ use crate::stack::{Connection, ConnectionView, Event, Stack};
 use crate::transport::{NextHop, Transport};
 use crate::unit::{Moved, Unit};
 use engine::DropReason;
-use memory::Domain;
+use memory::{Domain, Fault};
 use port::{Capabilities, Checksum, Frame, FramePool};
+use shm::Span;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::ip::Ends;
 use wire::{EtherType, Ipv4Tuple, Mac, ethernet, ipv4, udp};
@@ -20,6 +21,8 @@ const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 /// Datagrams of one flow before the next one sends, and of all flows in a round.
 const QUANTUM: usize = 8;
 const ROUND: usize = 64;
+/// Datagrams of one flow that are read ahead out of devices' memory.
+const AHEAD: usize = 32;
 
 /// A received datagram: its ends as this host has them, and where its frame has it.
 struct Received {
@@ -77,14 +80,14 @@ impl<M: Memory> Unit<M> {
     /// A datagram's payload goes to the flow's next receive, or is dropped by name.
     fn land(&mut self, id: FlowId, payload: &[u8]) {
         let reason = match self.nic.place_datagram(id, payload, &self.memory) {
-            Arrival::Placed { len, .. } => {
-                let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
+            Arrival::Placed { len, .. } | Arrival::Placing { len, .. } => {
                 self.counters.placed_bytes += u64::from(len);
-                flow.received += u64::from(len);
-                let post = flow.receives.pop_front();
-                return self.datagrams.done.extend(post.map(|post| (id, post, u64::from(len))));
+                let copy = self.nic.take_started().pop();
+                return self.datagrams.landed(id, u64::from(len), copy);
             }
             Arrival::TooLong => DropReason::MessageLength,
+            Arrival::Fault(Fault::Busy) => return self.drop_for_device(),
+            Arrival::Fault(Fault::Lost) => return self.datagrams.failed.push(id),
             Arrival::Fault(_) => {
                 self.counters.faults += 1;
                 DropReason::PlaceFault
@@ -97,17 +100,45 @@ impl<M: Memory> Unit<M> {
         self.drops.count(reason);
     }
 
-    /// The frame of a flow's next datagram. `None` where its memory cannot be read any more.
+    /// Starts to read what a flow sends next, where that is a device's.
+    fn read_ahead(&mut self, id: FlowId) {
+        let Some(flow) = self.datagrams.flows.get_mut(&id).filter(|flow| flow.from_device) else { return };
+        while flow.reads.len() < flow.sends.len().min(AHEAD) {
+            match self.nic.start_datagram(id, flow.reads.len(), &self.memory) {
+                Ok(copy) => flow.reads.push_back(copy),
+                Err(Fault::Busy) => {
+                    self.datagrams.lacks_room = true;
+                    break;
+                }
+                Err(_) => {
+                    self.datagrams.failed.push(id);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The frame of a flow's next datagram, whose bytes are those that came out of a device's memory where there are
+    /// some. `None` where its memory cannot be read any more.
     fn next_datagram(
         &mut self,
         id: FlowId,
         tuple: Ipv4Tuple,
         link: [Mac; 2],
+        staged: Option<Span>,
         pool: &mut FramePool,
     ) -> Option<Box<Frame>> {
         let mut frame = pool.large();
         frame.resize(PAYLOAD_AT);
-        if self.nic.fetch_datagram(id, frame.bytes_vec(), &self.memory)?.is_err() {
+        let fetched = match staged {
+            Some(span) => {
+                self.nic.skip_datagram(id);
+                span.append(frame.bytes_vec());
+                Ok(())
+            }
+            None => self.nic.fetch_datagram(id, frame.bytes_vec(), &self.memory)?,
+        };
+        if fetched.is_err() {
             self.counters.faults += 1;
             self.drops.count(DropReason::PlaceFault);
             pool.put(frame);
@@ -179,6 +210,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let flow = datagrams.flows.get_mut(&id).ok_or(Refused::Flow)?;
         self.unit.nic.post_send(id, segment)?;
         flow.sends.push_back(post);
+        let domain = self.unit.nic.domain(id);
+        flow.from_device |= domain.is_some_and(|domain| self.unit.memory.is_device(domain, segment.key));
         if !flow.is_listed {
             flow.is_listed = true;
             datagrams.ready.push_back(id);
@@ -191,21 +224,32 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if self.unit.datagrams.flows.remove(&id).is_some() {
             self.unit.nic.remove(id);
             self.unit.datagrams.ready.retain(|other| *other != id);
-            self.unit.datagrams.asking.retain(|other| *other != id);
+            self.unit.datagrams.waiting.retain(|other| *other != id);
+            self.unit.datagrams.landing.retain(|other| *other != id);
         }
     }
 
-    /// Receives that datagrams have filled.
+    /// Receives that datagrams have filled, and flows that cannot go on.
     pub(crate) fn report_datagrams(&mut self) {
         let events = &mut self.events;
         let received = |(connection, id, bytes)| Event::Received { connection, id, bytes };
         events.extend(self.unit.datagrams.done.drain(..).map(received));
+        for connection in std::mem::take(&mut self.unit.datagrams.failed) {
+            if self.is_datagrams(connection) {
+                self.unit.counters.faults += 1;
+                self.unit.drops.count(DropReason::PlaceFault);
+                self.close_datagrams(connection);
+                let why = "the device of its memory is gone, or did not do what it was to do".into();
+                self.events.push_back(Event::Failed { connection, why });
+            }
+        }
     }
 
     /// Sends what is posted, round robin. Where a next hop is not known, the transport asks for it.
     pub(crate) fn send_datagrams(&mut self, wire: Capabilities, out: &mut Vec<Box<Frame>>) {
-        let asking = std::mem::take(&mut self.unit.datagrams.asking);
-        self.unit.datagrams.ready.extend(asking);
+        let waiting = std::mem::take(&mut self.unit.datagrams.waiting);
+        self.unit.datagrams.ready.extend(waiting);
+        self.unit.datagrams.lacks_room = false;
         let (mut left, mut bytes) = (ROUND, self.round_bytes());
         for _ in 0..self.unit.datagrams.ready.len() {
             if left == 0 || bytes == 0 {
@@ -217,6 +261,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             left -= (out.len() - before).min(left);
             bytes = bytes.saturating_sub(out[before..].iter().map(|frame| frame.len()).sum());
         }
+        self.report_datagrams();
     }
 
     /// A quantum of a flow: at most `most` datagrams.
@@ -227,17 +272,29 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             NextHop::Known(link) => link,
             NextHop::Asked if self.now < flow.asks_since.unwrap_or(self.now) + RESOLVE_LIMIT_NS => {
                 flow.asks_since.get_or_insert(self.now);
-                return self.unit.datagrams.asking.push(id);
+                return self.unit.datagrams.waiting.push(id);
             }
             NextHop::Asked => return self.drop_posted(id, DropReason::NeighbourUnresolved),
             NextHop::None => return self.drop_posted(id, DropReason::NoRoute),
         };
         flow.asks_since = None;
+        self.unit.read_ahead(id);
+        let mut waits = false;
         for _ in 0..most {
-            let Some(flow) = self.unit.datagrams.flows.get_mut(&id) else { return };
+            let Some(flow) = self.unit.datagrams.flows.get_mut(&id).filter(|flow| !flow.sends.is_empty()) else {
+                break;
+            };
+            let staged = match flow.next_read() {
+                Some(Ok(staged)) => staged,
+                Some(Err(_)) => return self.unit.datagrams.failed.push(id),
+                None => {
+                    waits = true;
+                    break;
+                }
+            };
             let Some(post) = flow.sends.pop_front() else { break };
             self.events.push_back(Event::Sent { connection: id, id: post });
-            let Some(mut frame) = self.unit.next_datagram(id, tuple, link, &mut self.pool) else { continue };
+            let Some(mut frame) = self.unit.next_datagram(id, tuple, link, staged, &mut self.pool) else { continue };
             if frame.len() - PAYLOAD_AT > self.unit.datagrams.most() {
                 // It was posted before the port's MTU was known.
                 self.unit.drops.count(DropReason::MessageLength);
@@ -256,8 +313,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let datagrams = &mut self.unit.datagrams;
         let Some(flow) = datagrams.flows.get_mut(&id) else { return };
         flow.is_listed = !flow.sends.is_empty();
-        if flow.is_listed {
-            datagrams.ready.push_back(id);
+        match flow.is_listed {
+            true if waits => datagrams.waiting.push(id),
+            true => datagrams.ready.push_back(id),
+            false => {}
         }
     }
 
@@ -265,6 +324,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     fn drop_posted(&mut self, id: FlowId, reason: DropReason) {
         let Some(flow) = self.unit.datagrams.flows.get_mut(&id) else { return };
         (flow.is_listed, flow.asks_since) = (false, None);
+        flow.reads.clear();
         for post in flow.sends.drain(..) {
             self.unit.nic.skip_datagram(id);
             self.unit.drops.count(reason);
@@ -282,7 +342,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             moved: Moved { placed: flow.received, fetched: flow.sent, copied_out: flow.sent, ..Moved::default() },
             kept: 0,
             received: flow.received,
-            receives: flow.receives.len(),
+            receives: flow.receives.len() + flow.landing.len(),
             sends: flow.sends.len(),
             unsent: 0,
             ended: false,

@@ -237,10 +237,9 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         Ok(())
     }
 
-    /// A device's memory has no part in datagrams, whose copies would outlive them, nor in connections that are copied.
+    /// A device's memory has no part in connections that are copied.
     fn is_out_of_reach(&self, domain: Domain, flow: FlowId, piece: Piece) -> bool {
-        (self.stack.is_datagrams(flow) || self.stack.is_copied(flow))
-            && self.stack.memory().is_device(domain, Key(piece.key))
+        self.stack.is_copied(flow) && self.stack.memory().is_device(domain, Key(piece.key))
     }
 
     fn open_datagrams(&mut self, id: ProgramId, from: u16, remote: SocketAddrV4, number: u64) -> Result<(), u64> {

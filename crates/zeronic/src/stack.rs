@@ -210,7 +210,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let poll = (!self.talks.is_empty()).then_some(self.next_poll);
         let device = self.unit.memory.devices().and_then(Devices::next_deadline);
         let verbs = self.unit.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
-        let datagrams = self.unit.datagrams.next_deadline();
+        let datagrams = self.unit.datagrams.next_deadline(self.now);
         [self.transport.next_deadline(), squeezed, poll, device, verbs, datagrams].into_iter().flatten().min()
     }
 

@@ -43,6 +43,7 @@ impl<M: Memory> Unit<M> {
         if ended == 0 {
             return 0;
         }
+        self.datagrams.settle_all();
         let mut open = None;
         for flow in self.holding.clone() {
             self.release_incoming(flow, &mut Round { pool: &mut *pool, up: &mut *up, open: &mut open });

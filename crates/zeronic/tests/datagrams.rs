@@ -2,11 +2,13 @@
 #[path = "support/ends.rs"]
 mod ends;
 
-use ends::{Below, Buffer, DOMAIN, End, Habit, end};
+use ends::{Below, Buffer, DEVICE_AT, DOMAIN, End, Habit, device_in, end, fill};
 use engine::DropReason;
 use engines::EngineKind;
+use memory::{DmaCopy, DmaQueue, DmaServer, Key};
 use port::{Fabric, FabricConfig, FramePool};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 use zeronic::{Connection, Event, NoDatagrams, Refused, Segment};
 
 const SECOND: u64 = 1_000_000_000;
@@ -196,4 +198,167 @@ fn a_damaged_datagram_is_dropped_and_loss_is_the_networks() {
     let damaged = pair.dropped(1, DropReason::TcpChecksum) + pair.dropped(1, DropReason::TcpHeader);
     assert!(damaged > 50, "{damaged}");
     assert!(came > COUNT / 2 && ids.len() as u64 > COUNT / 2 && (ids.len() as u64) < COUNT, "{came} {}", ids.len());
+}
+
+/// A device of an end's, whose copies the test makes by hand.
+struct Device {
+    _queue: Arc<DmaQueue>,
+    server: DmaServer,
+    key: Key,
+    memory: Vec<u8>,
+}
+
+impl Device {
+    const BYTES: usize = 64 * PLACE as usize;
+
+    fn of(pair: &Pair, end: usize, timeout_ns: u64) -> Device {
+        let (queue, server, key) = device_in(pair.ends[end].stack.memory(), DOMAIN, Device::BYTES, timeout_ns);
+        Device { _queue: queue, server, key, memory: vec![0; Device::BYTES] }
+    }
+
+    fn segment(&self, place: u64, len: u64) -> Segment {
+        Segment { key: self.key, offset: place * PLACE, len }
+    }
+
+    fn orders(&mut self) -> Vec<DmaCopy> {
+        std::iter::from_fn(|| self.server.take()).collect()
+    }
+
+    fn make(&mut self, copy: &DmaCopy) {
+        let begin = (copy.address - DEVICE_AT) as usize;
+        let bytes = &mut self.memory[begin..begin + copy.len];
+        if copy.into_device {
+            self.server.read(copy.at, bytes);
+        } else {
+            self.server.write(copy.at, bytes);
+        }
+        self.server.done(copy.number, 0);
+    }
+
+    fn bytes(&self, place: u64, len: usize) -> &[u8] {
+        &self.memory[(place * PLACE) as usize..][..len]
+    }
+}
+
+/// The bytes of a datagram.
+fn content(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(number * PLACE, 5, &mut bytes);
+    bytes
+}
+
+/// Copies end in another order than the datagrams came; receives are done in the order of their posts.
+#[test]
+fn a_datagram_is_done_when_it_is_in_the_devices_memory() {
+    let mut pair = Pair::new(EngineKind::default(), FabricConfig::default());
+    let [here, there] = pair.open();
+    let mut device = Device::of(&pair, 1, u64::MAX);
+    for (place, len) in [(0, 1400), (1, 9), (2, 700)] {
+        pair.buffers[0].write((place * PLACE) as usize, len, place * PLACE, 5);
+        pair.ends[0].stack.post_send(here, place, pair.segment(0, place, len as u64)).unwrap();
+        // The last one's memory is mapped.
+        let into = if place < 2 { device.segment(place, PLACE) } else { pair.segment(1, place, PLACE) };
+        pair.ends[1].stack.post_receive(there, 10 + place, into).unwrap();
+    }
+    assert_eq!(pair.run(SECOND)[1], [], "all wait for the first one");
+    let orders = device.orders();
+    let expected = [(DEVICE_AT, 1400), (DEVICE_AT + PLACE, 9)];
+    assert_eq!(orders.iter().map(|copy| (copy.address, copy.len)).collect::<Vec<_>>(), expected);
+    device.make(&orders[1]);
+    assert_eq!(pair.run(SECOND)[1], []);
+    assert_eq!(pair.ends[1].stack.views(8).remove(0).receives, 3);
+    device.make(&orders[0]);
+    let done = [received(there, 10, 1400), received(there, 11, 9), received(there, 12, 700)];
+    assert_eq!(pair.run(SECOND)[1], done);
+    assert!(device.bytes(0, 1400) == content(0, 1400) && device.bytes(1, 9) == content(1, 9));
+    assert_eq!(device.bytes(0, PLACE as usize)[1400..], vec![0; PLACE as usize - 1400], "behind the datagram");
+    pair.buffers[1].check(2 * PLACE as usize, 700, 2 * PLACE, 5);
+}
+
+/// What is sent leaves in the order of posting, whatever memory it is in.
+#[test]
+fn a_datagram_leaves_when_it_is_out_of_the_devices_memory() {
+    let mut pair = Pair::new(EngineKind::default(), FabricConfig::default());
+    let [here, there] = pair.open();
+    let mut device = Device::of(&pair, 0, u64::MAX);
+    for place in 0..3 {
+        let bytes = content(place, 1000);
+        device.memory[(place * PLACE) as usize..][..1000].copy_from_slice(&bytes);
+        pair.buffers[0].write((place * PLACE) as usize, 1000, place * PLACE, 5);
+        let from = if place == 1 { pair.segment(0, place, 1000) } else { device.segment(place, 1000) };
+        pair.ends[0].stack.post_send(here, place, from).unwrap();
+        pair.ends[1].stack.post_receive(there, place, pair.segment(1, place, PLACE)).unwrap();
+    }
+    assert_eq!(pair.run(SECOND), [[], []]);
+    assert!(!pair.ends[0].stack.has_work(), "a host that waits for a device may sleep");
+    let orders = device.orders();
+    device.make(&orders[1]);
+    assert_eq!(pair.run(SECOND), [[], []]);
+    device.make(&orders[0]);
+    let [mine, theirs] = pair.run(SECOND);
+    assert_eq!(mine, [0, 1, 2].map(|id| Event::Sent { connection: here, id }));
+    assert_eq!(theirs, [0, 1, 2].map(|id| received(there, id, 1000)));
+    (0..3).for_each(|place| pair.buffers[1].check((place * PLACE) as usize, 1000, place * PLACE, 5));
+}
+
+/// A queue has room for 256 copies. What finds none is dropped on its way in, and waits on its way out.
+#[test]
+fn datagrams_find_a_full_queue() {
+    const COUNT: u64 = 300;
+    let mut pair = Pair::new(EngineKind::default(), FabricConfig::default());
+    let [here, there] = pair.open();
+    let mut device = Device::of(&pair, 1, u64::MAX);
+    for id in 0..COUNT {
+        pair.ends[1].stack.post_receive(there, id, device.segment(id % 64, 100)).unwrap();
+        pair.ends[0].stack.post_send(here, id, pair.segment(0, id % 64, 100)).unwrap();
+    }
+    pair.run(SECOND);
+    assert_eq!(pair.dropped(1, DropReason::DeviceBusy), COUNT - 256);
+    let orders = device.orders();
+    orders.iter().for_each(|copy| device.make(copy));
+    let done = pair.run(SECOND)[1].clone();
+    assert_eq!(done, (0..256).map(|id| received(there, id, 100)).collect::<Vec<_>>());
+    // The other way: another flow's copies have the room, and its own wait for theirs.
+    for id in 0..COUNT {
+        pair.ends[1].stack.post_send(there, id, device.segment(id % 64, 100)).unwrap();
+    }
+    let mut sent = Vec::new();
+    for _ in 0..100 {
+        sent.extend(pair.run(SECOND / 100)[1].clone());
+        device.orders().iter().for_each(|copy| device.make(copy));
+    }
+    assert_eq!(sent, (0..COUNT).map(|id| Event::Sent { connection: there, id }).collect::<Vec<_>>());
+}
+
+/// A device never answers: the flows of its memory end, each way, and others go on.
+#[test]
+fn a_lost_device_ends_the_flows_of_its_memory() {
+    let mut pair = Pair::new(EngineKind::default(), FabricConfig::default());
+    let [here, there] = pair.open();
+    let out = pair.ends[1].stack.open_datagrams(20, peer(1, 21), DOMAIN).unwrap();
+    let beside = pair.ends[1].stack.open_datagrams(30, peer(1, 31), DOMAIN).unwrap();
+    let across = pair.ends[0].stack.open_datagrams(31, peer(2, 30), DOMAIN).unwrap();
+    let device = Device::of(&pair, 1, SECOND);
+    pair.run(SECOND / 10);
+    pair.ends[1].stack.post_receive(there, 1, device.segment(0, 100)).unwrap();
+    pair.ends[1].stack.post_send(out, 2, device.segment(1, 100)).unwrap();
+    pair.ends[0].stack.post_send(here, 3, pair.segment(0, 0, 100)).unwrap();
+    let events = pair.run(3 * SECOND)[1].clone();
+    let mut failed: Vec<Connection> = events
+        .iter()
+        .map(|event| match event {
+            Event::Failed { connection, .. } => *connection,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    failed.sort_unstable();
+    assert_eq!(failed, [there, out]);
+    let again = pair.ends[1].stack.open_datagrams(9, peer(1, 7), DOMAIN).expect("its ends are free");
+    pair.ends[1].stack.post_receive(again, 4, device.segment(0, 100)).unwrap();
+    pair.ends[1].stack.post_receive(beside, 5, pair.segment(1, 0, 100)).unwrap();
+    pair.ends[0].stack.post_send(here, 6, pair.segment(0, 0, 100)).unwrap();
+    pair.ends[0].stack.post_send(across, 7, pair.segment(0, 0, 100)).unwrap();
+    let events = pair.run(SECOND)[1].clone();
+    assert!(events.len() == 2 && events.contains(&received(beside, 5, 100)), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, Event::Failed { connection, .. } if *connection == again)));
 }

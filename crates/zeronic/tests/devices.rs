@@ -3,17 +3,15 @@
 mod ends;
 mod support;
 
-use ends::{Below, End, Habit};
+use ends::{Below, DEVICE_AT as FIRST, End, Habit, device_in};
 use engines::EngineKind;
-use memory::{DmaCopy, DmaQueue, DmaServer, Domain, Fault, Key, Limits as MemoryLimits, MemoryTable, Rights};
+use memory::{DmaCopy, DmaQueue, DmaServer, Fault, Key, Limits as MemoryLimits, MemoryTable};
 use port::FabricConfig;
-use shm::{Doorbell, handover};
 use std::sync::Arc;
 use support::{DOMAIN, small_limits, tuple};
 use wire::Seq;
 use zeronic::{Arrival, Event, FlowId, Kind, Mark, Nic, Payload, Segment};
 
-const FIRST: u64 = 1 << 50;
 const LEN: usize = 1000;
 
 /// A flow that receives into a device's memory, and the device.
@@ -27,21 +25,10 @@ struct Device {
     key: Key,
 }
 
-/// A device's queue, its server's end, and the key of its memory.
-fn device_in(table: &MemoryTable, domain: Domain, timeout_ns: u64) -> (Arc<DmaQueue>, DmaServer, Key) {
-    let (queue, ends) = DmaQueue::create(Doorbell::eventfd().unwrap(), timeout_ns).unwrap();
-    let (ours, its) = handover::pair().unwrap();
-    ends.send(&ours).unwrap();
-    let (queue, server) = (Arc::new(queue), DmaServer::open(its).unwrap());
-    table.devices().add(&queue);
-    let key = table.register_device(domain, &queue, FIRST, LEN as u64, Rights::LOCAL_WRITE).unwrap();
-    (queue, server, key)
-}
-
 impl Device {
     fn new(kind: Kind) -> Device {
         let table = MemoryTable::new(MemoryLimits::default()).unwrap();
-        let (queue, server, key) = device_in(&table, DOMAIN, 100);
+        let (queue, server, key) = device_in(&table, DOMAIN, LEN, 100);
         let mut nic = Nic::new(small_limits());
         let id = nic.add(tuple(1), DOMAIN, kind).unwrap();
         nic.begin_receiving(id, Seq(0));
@@ -172,7 +159,7 @@ fn a_receive_is_not_done_while_a_late_copy_is_on_its_way() {
     let config = FabricConfig { duplicate: 1.0, ..FabricConfig::default() };
     let [mut sender, receiver] = ends::pair("late copies", config, habit, [SENT as u64, 0]).unwrap();
     let End { mut stack, mut port, mut drops, .. } = receiver;
-    let (_queue, mut server, key) = device_in(stack.memory(), ends::DOMAIN, u64::MAX);
+    let (_queue, mut server, key) = device_in(stack.memory(), ends::DOMAIN, LEN, u64::MAX);
     let (mut now, mut reported) = (1, Vec::new());
     let mut turns = |server: &mut DmaServer| {
         let mut orders = Vec::new();

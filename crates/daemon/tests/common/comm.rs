@@ -4,7 +4,7 @@ use super::place::Place;
 use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, Post, VERSION};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a program's memory, and of a post.
 pub(crate) const LEN: usize = 1 << 20;
@@ -55,6 +55,17 @@ impl Program {
     /// The next completion, asleep until it comes.
     pub(crate) fn next(&mut self) -> Completion {
         Completion::from_words(self.next_words()).unwrap()
+    }
+
+    /// The next completion, where one comes within that time.
+    pub(crate) fn next_within(&mut self, time: Duration) -> Option<Completion> {
+        let begin = Instant::now();
+        loop {
+            match self.pop() {
+                None if begin.elapsed() < time => std::thread::sleep(Duration::from_micros(200)),
+                found => return found,
+            }
+        }
     }
 
     pub(crate) fn expect(&mut self, outcome: Outcome) -> Completion {

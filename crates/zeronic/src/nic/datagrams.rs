@@ -1,5 +1,5 @@
 //! Unreliable datagrams: each lands in the next segment (the paper's section 3.2). They have no order, and no cursor.
-use super::payload::Memory;
+use super::payload::{Memory, Started};
 use super::{Arrival, FlowId, Kind, Nic, find_mut};
 use memory::Fault;
 use wire::Ipv4Tuple;
@@ -13,6 +13,7 @@ impl Nic {
 
     /// Places a datagram in the next segment. One that is longer stays out, and the segment stays.
     pub fn place_datagram(&mut self, id: FlowId, payload: &[u8], memory: &impl Memory) -> Arrival {
+        self.started.clear();
         let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Datagrams) else {
             return Arrival::NoFlow;
         };
@@ -20,11 +21,13 @@ impl Nic {
         if segment.len < payload.len() as u64 {
             return Arrival::TooLong;
         }
-        if let Err(fault) = memory.write(flow.domain, segment.key, segment.offset, payload) {
-            return Arrival::Fault(fault);
+        match memory.start_write(flow.domain, segment.key, segment.offset, payload) {
+            Ok(started) => self.started.extend(started),
+            Err(fault) => return Arrival::Fault(fault),
         }
         flow.datagram_landed(&mut self.store);
-        Arrival::Placed { skip: 0, len: payload.len() as u32 }
+        let (skip, len) = (0, payload.len() as u32);
+        if self.started.is_empty() { Arrival::Placed { skip, len } } else { Arrival::Placing { skip, len } }
     }
 
     /// Takes the next segment to send off the list, and appends its bytes to `into`. `None` where none is posted.
@@ -42,6 +45,21 @@ impl Nic {
             into.truncate(before);
         }
         Some(read)
+    }
+
+    /// Starts to read the segment to send that has so many before it, where it is a device's. It stays on the list.
+    ///
+    /// # Errors
+    /// The device's queue has no room, or the device is gone.
+    pub fn start_datagram(&self, id: FlowId, index: usize, memory: &impl Memory) -> Result<Started, Fault> {
+        let flow = self.lines.get(id.line()).filter(|line| line.generation == id.generation);
+        let Some(flow) = flow.and_then(|line| line.flow.as_ref()) else { return Ok(None) };
+        let Some(segment) = flow.send_at(&self.store, index) else { return Ok(None) };
+        match memory.start_read(flow.domain, segment.key, segment.offset, segment.len as usize) {
+            // What cannot be read for another reason is seen when it is fetched.
+            Err(fault) if !matches!(fault, Fault::Busy | Fault::Lost) => Ok(None),
+            started => started,
+        }
     }
 
     /// Takes the next segment to send off the list, unread.

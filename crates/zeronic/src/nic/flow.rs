@@ -224,6 +224,11 @@ impl Flow {
         }
     }
 
+    /// The datagram to send that has so many before it.
+    pub(super) fn send_at(&self, store: &Store, index: usize) -> Option<Segment> {
+        self.sends.nth(store, index)
+    }
+
     /// Takes the next datagram to send off the list.
     pub(super) fn next_to_send(&mut self, store: &mut Store) -> Option<Segment> {
         let segment = self.sends.front(store)?;

@@ -4,10 +4,10 @@
 use control::{HostConfig, MemoryConfig};
 use engine::ROUND_BYTES;
 use engines::{EngineKind, Mapping};
-use memory::{Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
+use memory::{DmaQueue, DmaServer, Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
 use port::{Fabric, FabricConfig, FabricPort, FramePool, Netns, Port, PortDrops};
 use rustix::event::PollFlags;
-use shm::{ByteRing, Region};
+use shm::{ByteRing, Doorbell, Region, handover};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -41,6 +41,25 @@ pub(crate) fn fill(at: u64, salt: u64, into: &mut [u8]) {
         into[done..done + count].copy_from_slice(&bytes[skip..skip + count]);
         done += count;
     }
+}
+
+/// A device's address of its memory.
+pub(crate) const DEVICE_AT: u64 = 1 << 50;
+
+/// A device's queue, its server's end, and the key of its memory, of so many bytes.
+pub(crate) fn device_in(
+    table: &MemoryTable,
+    domain: Domain,
+    bytes: usize,
+    timeout_ns: u64,
+) -> (Arc<DmaQueue>, DmaServer, Key) {
+    let (queue, ends) = DmaQueue::create(Doorbell::eventfd().unwrap(), timeout_ns).unwrap();
+    let (ours, its) = handover::pair().unwrap();
+    ends.send(&ours).unwrap();
+    let (queue, server) = (Arc::new(queue), DmaServer::open(its).unwrap());
+    table.devices().add(&queue);
+    let key = table.register_device(domain, &queue, DEVICE_AT, bytes as u64, Rights::LOCAL_WRITE).unwrap();
+    (queue, server, key)
 }
 
 /// A registered buffer, used as a ring.
