@@ -3,8 +3,8 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, collectives, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions,
-    isolation, kv, kv_cache, log, loss, notification, offload, parallel, rdma, stream, volume, wan, working_set,
-    zeronic,
+    isolation, kv, kv_cache, log, loss, notification, offload, parallel, rdma, stream, training, volume, wan,
+    working_set, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -64,6 +64,9 @@ pub enum Case {
     /// Broadcast and all-reduce between two ranks of Open MPI, over Linux' TCP, OpenTOE's sockets, ZeroNIC and RoCEv2
     /// (ZeroNIC figure 10)
     Collectives(collectives::Arguments),
+    /// A model that two ranks train by PyTorch, over Linux' TCP and OpenTOE's sockets: seconds of an epoch (ZeroNIC
+    /// table 4)
+    Training(training::Arguments),
     /// Cores: what each step of a pipeline's parallelism brings, and how rates grow with programs (FlexTOE table 3,
     /// figure 8)
     Parallel(parallel::Arguments),
@@ -98,6 +101,7 @@ impl Case {
             Case::Notification(arguments) => &arguments.common,
             Case::Zeronic(arguments) => &arguments.common,
             Case::Collectives(arguments) => &arguments.common,
+            Case::Training(arguments) => &arguments.common,
             Case::Parallel(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
         }
@@ -107,6 +111,7 @@ impl Case {
     pub(crate) fn lacks(&self, tools: &Tools) -> Option<String> {
         match self {
             Case::KvCache(_) => tools.mooncake().err(),
+            Case::Training(_) => training::lacks(),
             _ => None,
         }
     }
@@ -150,6 +155,7 @@ impl Case {
             Case::Notification(a) => notification::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
             Case::Collectives(a) => collectives::estimate(a),
+            Case::Training(a) => training::estimate(a),
             Case::Volume(a) => volume::estimate(a),
             Case::KvCache(a) => kv_cache::estimate(a),
             Case::Parallel(a) => parallel::estimate(a),
@@ -185,6 +191,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Notification(arguments) => notification::run(tools, arguments),
         Case::Zeronic(arguments) => zeronic::run(tools, arguments),
         Case::Collectives(arguments) => collectives::run(tools, arguments),
+        Case::Training(arguments) => training::run(tools, arguments),
         Case::Parallel(arguments) => parallel::run(tools, arguments),
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
@@ -211,6 +218,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "rdma" => rdma::show(report),
         "zeronic" => zeronic::show(report),
         "collectives" => collectives::show(report),
+        "training" => training::show(report),
         "extensions" => extensions::show(report),
         _ => compare::show(report),
     }

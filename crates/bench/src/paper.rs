@@ -108,6 +108,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     experiment(part("zeronic-table-2", "zeronic --test rate"), "rate and processor time of one flow"),
     experiment(part("zeronic-figure-9", "zeronic --test mtu"), "throughput over MTU sizes"),
     experiment(part("zeronic-figure-10", "collectives"), "collectives over sizes"),
+    experiment(part("zeronic-table-4", "training"), "epochs of a model that two ranks train"),
     experiment(
         part(
             "zeronic-figure-11",

@@ -165,6 +165,13 @@ const TABLE: &[(&str, &[Figure])] = &[
         ],
     ),
     ("zeronic-figure-10", &[("large collectives", "2.66x TCP")]),
+    (
+        "zeronic-table-4",
+        &[
+            ("ResNet50, 101, 152 on GPUs", "3.57, 6.22, 8.83 s an epoch"),
+            ("RoCE with GPUDirect", "3.52, 6.12, 8.80 s an epoch"),
+        ],
+    ),
     ("zeronic-figure-11", &[("mean over sizes", "3.71x Linux' TCP, 0.89x RoCE")]),
     ("zeronic-figure-12", &[("short flows", "latency whatever the number of long flows")]),
     ("zeronic-figure-13", &[("ZeroNIC at 1 % loss", "nearly the full rate")]),

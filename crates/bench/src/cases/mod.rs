@@ -26,6 +26,7 @@ pub(crate) mod rdma;
 mod rpc;
 mod spliced;
 pub(crate) mod stream;
+pub(crate) mod training;
 pub(crate) mod volume;
 pub(crate) mod wan;
 mod window;
