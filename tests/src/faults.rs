@@ -159,6 +159,7 @@ pub const ALL: &[Fault] = &[
     fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
     lines("flow table: more connections than lines", &[Link::TapServer, Link::Fabric, Link::Lossy], few_lines::served),
     lines("flow table: toe_comm, with loss", &[Link::Lossy], few_lines::streams),
+    lines("flow table: messages and verbs, with loss", &[Link::Lossy], few_lines::messages),
     heap_lines("flow table: few lines, direct receives", &[Link::Fabric, Link::Lossy], direct::receives),
     fatal_heap_lines("flow table: few lines, sends by reference, takeover", &[Link::Fabric], referred::taken_over),
     fatal_heap_lines("flow table: few lines, sends by reference, killed", &[Link::Fabric], referred::daemon_killed),

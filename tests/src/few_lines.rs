@@ -82,6 +82,52 @@ pub(crate) fn streams(bench: &Bench) -> Outcome {
     Ok(format!("SHA-256 equal; {}", results.join("; ")))
 }
 
+/// Messages of `toe_comm` and of verbs over each transport, between hosts whose only line a connection has that goes on
+/// all the time. The programs compare each byte.
+pub(crate) fn messages(bench: &Bench) -> Outcome {
+    let mut results = Vec::new();
+    for transport in over_tcp::TRANSPORTS {
+        let words = messages_over(bench, transport).map_err(|error| format!("{}: {error}", transport.0))?;
+        let counted = [0, 1].map(|side| streams_without_line(bench, &over_tcp::name(transport, side)));
+        let [there, here] = counted;
+        let (there, here) = (there?, here?);
+        // Three of calls, and at least one for each program of verbs.
+        if there < 6 || here < 6 {
+            return Err(format!("{}: only {there} and {here} connections had no line", transport.0));
+        }
+        results.push(format!("{}: {there} and {here} connections without a line, {words}", transport.0));
+    }
+    Ok(results.join("; "))
+}
+
+fn messages_over(bench: &Bench, transport: (&'static str, u8)) -> Outcome {
+    let [there, here] = [0, 1].map(|side| over_tcp::name(transport, side));
+    let (address, program) = (over_tcp::address(transport, 0), app("comm_calls"));
+    let calls = |count: &str| {
+        let port = bench.on_another_port().port();
+        let mut command = bench.lab.on_server(&program);
+        command.args(["serve", &there, &port]);
+        let server = listening(bench, command)?;
+        let caller = bench.client_in_background(&program, &["call", &here, &address, &port, count])?;
+        Ok::<_, String>((server, caller))
+    };
+    // It ends with this function.
+    let _held = calls("100000000")?;
+    let served = |host: &str| streams_without_line(bench, host).map(|count| count > 0);
+    let others = (0..TRANSFERS).map(|_| calls("200")).collect::<Result<Vec<_>, _>>()?;
+    for (mut server, mut caller) in others {
+        let printed = caller.succeed()?;
+        server.succeed()?;
+        if !printed.trim().starts_with("200 calls") {
+            return Err(format!("comm_calls printed {printed}"));
+        }
+    }
+    if !served(&there)? || !served(&here)? {
+        return Err("each connection of calls has found a line".into());
+    }
+    over_tcp::compared_over(bench, transport)
+}
+
 fn files(bench: &Bench, transport: (&str, u8)) -> Result<(), String> {
     let [there, here] = [0, 1].map(|side| over_tcp::name(transport, side));
     let (address, program) = (over_tcp::address(transport, 0), app("comm_file"));

@@ -181,7 +181,19 @@ pub(crate) fn mooncake(bench: &Bench) -> Outcome {
 /// Programs that compare each byte: the ping-pong examples with `-c`, one of them with a shared receive queue and
 /// events, `rping -V`, `rdma_client`.
 pub(crate) fn compared(bench: &Bench) -> Outcome {
-    over_each(bench, |pair| {
+    over_each(bench, |pair| pair.compared())
+}
+
+/// The same over one transport.
+pub(crate) fn compared_over(bench: &Bench, transport: (&'static str, u8)) -> Outcome {
+    let pair = Pair { bench, transport };
+    let queue_pairs = pair.perftest("ib_write_bw", &["-b", "-q", "4", "-s", "4096", "-n", "200"])?;
+    Ok(format!("{}, {queue_pairs}", pair.compared()?))
+}
+
+impl Pair<'_, '_> {
+    fn compared(&self) -> Outcome {
+        let (pair, bench) = (self, self.bench);
         let usec = pair.pingpong("ibv_rc_pingpong", &[])?;
         pair.pingpong("ibv_srq_pingpong", &["-e"])?;
         pair.pingpong("ibv_uc_pingpong", &[])?;
@@ -204,5 +216,5 @@ pub(crate) fn compared(bench: &Bench) -> Outcome {
             return Err(format!("rdma_client: {printed}"));
         }
         Ok(format!("{usec:.1} us a round trip, 50 pings, a message each way"))
-    })
+    }
 }

@@ -135,9 +135,45 @@ fn errors_are_those_of_verbs() {
     assert_eq!(errno, libc::EOPNOTSUPP);
 }
 
+/// Hosts with a line each, which a pair of theirs has already.
+fn without_lines(transport: &str, faults: &str) -> (Toed, (Peer, Peer)) {
+    let text = configuration(transport, faults);
+    let toed = Toed::start(&text.replace("\ntransport = ", "\nplaced_connections = 1\ntransport = "));
+    let (mut one, mut other) = Peer::pair(&toed.socket(), LEN);
+    exchange(&mut one, &mut other, &[100]);
+    (toed, (one, other))
+}
+
+/// Connections of both hosts that have found no line.
+fn copied(toed: &Toed) -> [u64; 2] {
+    let stats = toed.ask(&Question::Stats { host: None, flow: None });
+    [0, 1].map(|host| stats["zeronics"][host]["payload"]["connections_without_line"].as_u64().expect("it is counted"))
+}
+
+#[test]
+fn queue_pairs_without_lines_have_the_same_operations() {
+    for transport in transports("queue_pairs_without_lines_have_the_same_operations") {
+        let (toed, _held) = without_lines(transport, "loss = 0.01\nreorder = 0.02\nduplicate = 0.01\nseed = 7");
+        let mut pairs: Vec<(Peer, Peer)> = (0..3).map(|_| Peer::pair(&toed.socket(), LEN)).collect();
+        for (one, other) in &mut pairs {
+            exchange(one, other, &[1, 63, 1449, 65_536, LEN]);
+            exchange(other, one, &[1, 100_000]);
+        }
+        assert!(copied(&toed).iter().all(|count| *count >= 3), "over {transport}: {:?}", copied(&toed));
+    }
+}
+
 #[test]
 fn a_message_without_a_receive_waits_and_holds_up_nothing_else() {
-    let toed = Toed::start(&configuration("flextoe", ""));
+    waits_for_receives(&Toed::start(&configuration("flextoe", "")));
+    for transport in transports("a message without a receive, without a line") {
+        let (toed, _held) = without_lines(transport, "");
+        waits_for_receives(&toed);
+        assert!(copied(&toed).iter().all(|count| *count >= 1));
+    }
+}
+
+fn waits_for_receives(toed: &Toed) {
     let (mut one, mut other) = Peer::pair(&toed.socket(), 8192);
     one.memory.fill(0, pattern(3, 4096));
     for at in 0..3 {
@@ -160,22 +196,29 @@ fn a_message_without_a_receive_waits_and_holds_up_nothing_else() {
 #[test]
 fn a_peer_that_is_gone_is_not_waited_for() {
     for transport in transports("a_peer_that_is_gone_is_not_waited_for") {
-        let toed = Toed::start(&configuration(transport, ""));
-        let (mut one, other) = Peer::pair(&toed.socket(), 4096);
-        let remote = other.memory.remote(0, other.key);
-        assert_eq!(one.run(SendOpcode::Write, 0, 64, remote), Status::Success);
-        one.post_receive(0, 64);
-        drop(other.verbs);
-        until("the program to be forgotten", || {
-            toed.ask(&Question::Ls)["zeronics"][1]["rdma"]["programs"].as_array().is_some_and(Vec::is_empty)
-        });
-        assert_eq!(one.run(SendOpcode::Write, 0, 64, remote), Status::RetryExceeded);
-        assert_eq!(one.qp.cq.next().status, Status::Flushed, "its receive");
-        // No answer ever comes: the queue pair gives up as well.
-        let mut alone = Peer::open(&toed.socket(), "a", 4096);
-        alone.verbs.connect(alone.qp.number, Verbs::open(&toed.socket(), "b").gid(), 0x1234);
-        assert_eq!(alone.run(SendOpcode::Send, 0, 64, Operand::default()), Status::RetryExceeded);
+        peer_goes(&Toed::start(&configuration(transport, "")), 0);
+        let (toed, _held) = without_lines(transport, "");
+        peer_goes(&toed, 1);
     }
+}
+
+/// `others` programs of each host stay.
+fn peer_goes(toed: &Toed, others: usize) {
+    let (mut one, other) = Peer::pair(&toed.socket(), 4096);
+    let remote = other.memory.remote(0, other.key);
+    assert_eq!(one.run(SendOpcode::Write, 0, 64, remote), Status::Success);
+    one.post_receive(0, 64);
+    drop(other.verbs);
+    until("the program to be forgotten", || {
+        let programs = &toed.ask(&Question::Ls)["zeronics"][1]["rdma"]["programs"];
+        programs.as_array().is_some_and(|all| all.len() == others)
+    });
+    assert_eq!(one.run(SendOpcode::Write, 0, 64, remote), Status::RetryExceeded);
+    assert_eq!(one.qp.cq.next().status, Status::Flushed, "its receive");
+    // No answer ever comes: the queue pair gives up as well.
+    let mut alone = Peer::open(&toed.socket(), "a", 4096);
+    alone.verbs.connect(alone.qp.number, Verbs::open(&toed.socket(), "b").gid(), 0x1234);
+    assert_eq!(alone.run(SendOpcode::Send, 0, 64, Operand::default()), Status::RetryExceeded);
 }
 
 #[test]
@@ -199,20 +242,25 @@ fn a_peer_may_end_first_as_on_hardware() {
 fn executed_requests_are_acknowledged_at_the_end() {
     let faults = "reorder = 0.4\nreorder_delay_ns = 20_000_000\nseed = 11";
     for transport in transports("executed_requests_are_acknowledged_at_the_end") {
-        let toed = Toed::start(&configuration(transport, faults));
-        let mut pairs: Vec<(Peer, Peer)> = (0..16).map(|_| Peer::pair(&toed.socket(), 4096)).collect();
-        for (one, other) in &mut pairs {
-            other.post_receive(0, 64);
-            one.post(SendOpcode::Send, 0, 64, Operand::default());
+        ends_at_once(&Toed::start(&configuration(transport, faults)), transport);
+        let (toed, _held) = without_lines(transport, faults);
+        ends_at_once(&toed, transport);
+    }
+}
+
+fn ends_at_once(toed: &Toed, transport: &str) {
+    let mut pairs: Vec<(Peer, Peer)> = (0..16).map(|_| Peer::pair(&toed.socket(), 4096)).collect();
+    for (one, other) in &mut pairs {
+        other.post_receive(0, 64);
+        one.post(SendOpcode::Send, 0, 64, Operand::default());
+    }
+    for (mut one, mut other) in pairs {
+        assert_eq!(other.qp.cq.next().status, Status::Success);
+        for _ in 0..8 {
+            other.post(SendOpcode::Send, 0, 2000, Operand::default());
         }
-        for (mut one, mut other) in pairs {
-            assert_eq!(other.qp.cq.next().status, Status::Success);
-            for _ in 0..8 {
-                other.post(SendOpcode::Send, 0, 2000, Operand::default());
-            }
-            drop(other);
-            assert_eq!(one.qp.cq.next().status, Status::Success, "over {transport}");
-        }
+        drop(other);
+        assert_eq!(one.qp.cq.next().status, Status::Success, "over {transport}");
     }
 }
 

@@ -14,13 +14,16 @@ impl<M: Memory> Unit<M> {
         self.nic.find(tuple).or_else(|| self.copying.find(tuple))
     }
 
-    /// Adds a connection. Where it finds no line it is copied, or refused where that cannot be.
+    /// Adds a connection. Where it finds no line it is copied.
     pub(crate) fn add_flow(&mut self, tuple: Ipv4Tuple, domain: Domain, kind: Kind) -> Option<FlowId> {
         if self.find(&tuple).is_some() {
             return None;
         }
         let flow = self.nic.add(tuple, domain, kind).or_else(|| {
             let flow = self.copying.add(tuple, domain, kind)?;
+            if kind.has_marks() {
+                self.nic.add_beside(flow, tuple, domain, kind);
+            }
             self.counters.without_line += 1;
             Some(flow)
         })?;
@@ -136,6 +139,6 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 }
 
-fn gone() -> String {
+pub(crate) fn gone() -> String {
     "memory that was posted is not registered any more".into()
 }

@@ -1,4 +1,4 @@
-//! Connections for which the flow table has no line: ordinary streams of the transport, which has their payload as well
+//! Connections for which the flow table has no line: ordinary ones of the transport, which has their payload as well
 //! as their headers (docs/ZERONIC.md, "More connections than lines"). "Non-zero-copy flows do not occupy the newly
 //! proposed data structures" (the paper's section 3.2), so what was posted is kept here.
 use crate::nic::{FlowId, Kind, Limits, Refused, Segment};
@@ -26,7 +26,9 @@ pub(crate) struct Copying {
 pub(crate) struct Copied {
     tuple: Ipv4Tuple,
     pub(crate) domain: Domain,
-    /// What is left of the posted memory, in the order of posting.
+    /// It carries messages: what is posted, and where they go, the NIC's half keeps beside its table.
+    has_marks: bool,
+    /// Of a stream: what is left of the posted memory, in the order of posting.
     pub(crate) receives: VecDeque<Segment>,
     pub(crate) sends: VecDeque<Segment>,
     /// Bytes that the transport has taken, and those that the peer has acknowledged.
@@ -48,12 +50,8 @@ impl Copying {
         }
     }
 
-    /// Adds a connection; none where there is no number left, or where its kind needs a line: marks of messages and
-    /// places of operations are the flow table's.
+    /// Adds a connection; none where there is no number left.
     pub(crate) fn add(&mut self, tuple: Ipv4Tuple, domain: Domain, kind: Kind) -> Option<FlowId> {
-        if kind != Kind::Stream {
-            return None;
-        }
         let number = self.free.pop().or_else(|| {
             self.next = self.next.checked_add(1)?;
             Some(self.next - 1)
@@ -61,7 +59,10 @@ impl Copying {
         self.generation = self.generation.wrapping_add(1);
         let flow = FlowId::beside(number, self.generation);
         let (receives, sends) = (VecDeque::new(), VecDeque::new());
-        self.flows.insert(flow, Copied { tuple, domain, receives, sends, written: 0, acknowledged: 0 });
+        self.flows.insert(
+            flow,
+            Copied { tuple, domain, has_marks: kind.has_marks(), receives, sends, written: 0, acknowledged: 0 },
+        );
         self.by_tuple.insert(tuple, flow);
         Some(flow)
     }
@@ -80,6 +81,11 @@ impl Copying {
 
     pub(crate) fn has(&self, flow: FlowId) -> bool {
         self.flows.contains_key(&flow)
+    }
+
+    /// It is one, and carries a stream.
+    pub(crate) fn has_stream(&self, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|copied| !copied.has_marks)
     }
 
     /// Appends to a list, as a line of the flow table does.

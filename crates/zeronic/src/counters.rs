@@ -39,6 +39,6 @@ pub struct Counters {
     pub window_updates: u64,
     /// Connections that found no line in the flow table, and whose payload was copied.
     pub without_line: u64,
-    /// Connections that were refused: the flow table had no line, and what they carry needs one.
+    /// Connections and flows of datagrams that were refused: nobody accepts them any more, or there was no line.
     pub refused: u64,
 }

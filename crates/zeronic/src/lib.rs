@@ -21,6 +21,7 @@ mod frames;
 mod held;
 mod linux;
 mod listening;
+mod marked_copies;
 mod marks;
 mod merge;
 mod nic;

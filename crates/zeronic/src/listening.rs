@@ -108,7 +108,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         while let Some((socket, tuple)) = self.transport.accept() {
             let flow = self.unit.find(&tuple).filter(|flow| self.begun.contains(flow));
             let Some(flow) = flow else {
-                // It waited too long, or found no line and needs one.
+                // It waited too long, or there was no number for it.
                 self.transport.close(socket);
                 self.unit.refuse();
                 continue;

@@ -35,7 +35,9 @@ impl<M: Memory> Unit<M> {
                         let to = Onto { flow, wire, reads: &[] };
                         self.merge(now, to, frame, segment, &mut Leave { pool, out });
                     }
-                    None if self.pass(&segment) => self.pass_whole(wire, frame, &segment, &mut Leave { pool, out }),
+                    None if self.pass(&segment) => {
+                        self.pass_whole(wire, frame, segment, &mut Leave { pool, out });
+                    }
                     None if segment.payload_len == 0 => out.push(frame),
                     // Of a connection that was closed: its payload would be dummy bytes.
                     None => pool.put(frame),
@@ -63,12 +65,16 @@ impl<M: Memory> Unit<M> {
     }
 
     /// A frame with the payload that the transport has of it leaves, cut where the wire takes no super-segments.
-    fn pass_whole(&mut self, wire: Capabilities, frame: Box<Frame>, segment: &Segment, leave: &mut Leave) {
-        let Leave { pool, out } = leave;
+    fn pass_whole(&mut self, wire: Capabilities, frame: Box<Frame>, segment: Segment, leave: &mut Leave) {
         if frame.len() != segment.payload_at + segment.payload_len {
             // Only its headers were read.
-            return pool.put(frame);
+            return leave.pool.put(frame);
         }
+        let flow = segment.outgoing().and_then(|tuple| self.copying.find(&tuple));
+        if let Some(flow) = flow.filter(|flow| self.has_marks(*flow)) {
+            return self.mark_whole(flow, wire, frame, segment, leave);
+        }
+        let Leave { pool, out } = leave;
         let before = out.len();
         let is_super = frame.segment_size > 0 && segment.payload_len > usize::from(frame.segment_size);
         if is_super && segment.payload_len > wire.super_segment as usize {
@@ -149,7 +155,7 @@ impl<M: Memory> Unit<M> {
     }
 
     /// Takes in a header: where the stream begins, what is acknowledged, by which way it leaves.
-    fn learn(&mut self, flow: FlowId, frame: &Frame, segment: &mut Segment) {
+    pub(crate) fn learn(&mut self, flow: FlowId, frame: &Frame, segment: &mut Segment) {
         self.touch(flow);
         if segment.has(Flags::SYN) {
             self.nic.begin_sending(flow, segment.seq + 1);
@@ -168,7 +174,22 @@ impl<M: Memory> Unit<M> {
 
     /// The same of a connection that carries messages: a frame has bytes of one message, and its mark.
     fn fetch_messages(&mut self, to: Onto, frame: Box<Frame>, segment: &Segment, leave: &mut Leave) -> usize {
-        let (mut at, flow) = (0, to.flow);
+        let fetch =
+            |unit: &mut Self, headers: &Frame, part: &Segment, leave: &mut Leave| unit.fetch(to, headers, part, leave);
+        self.cut_messages(to.flow, frame, segment, leave, fetch)
+    }
+
+    /// Headers of each message's part of a segment, with its mark: `fetch` makes frames of them, and returns how many
+    /// bytes they have.
+    pub(crate) fn cut_messages(
+        &mut self,
+        flow: FlowId,
+        frame: Box<Frame>,
+        segment: &Segment,
+        leave: &mut Leave,
+        mut fetch: impl FnMut(&mut Self, &Frame, &Segment, &mut Leave) -> usize,
+    ) -> usize {
+        let mut at = 0;
         while at < segment.payload_len {
             let Some((mark, left)) = self.nic.message_at(flow, segment.seq + at as u32) else {
                 self.counters.not_posted += 1;
@@ -181,7 +202,7 @@ impl<M: Memory> Unit<M> {
             headers.segment_size = frame.segment_size;
             let mut part = segment.part(at, len);
             part.append_option(&mut headers, MarkOption::Mark(mark));
-            let fetched = self.fetch(to, &headers, &part, leave);
+            let fetched = fetch(self, &headers, &part, leave);
             leave.pool.put(headers);
             at += fetched;
             if fetched < len {

@@ -50,8 +50,13 @@ impl<M: Memory> Unit<M> {
                 None => {
                     // It may be that of a connection without a line: the transport gets it whole.
                     let copied = segment.incoming.and_then(|tuple| self.copying.find(&tuple));
-                    copied.into_iter().for_each(|flow| self.touch(flow));
-                    round.up.push(frame);
+                    match copied.filter(|flow| self.has_marks(*flow)) {
+                        Some(flow) => self.pass_marked(flow, frame, segment, round),
+                        None => {
+                            copied.into_iter().for_each(|flow| self.touch(flow));
+                            round.up.push(frame);
+                        }
+                    }
                 }
             },
             FrameKind::Other => round.up.extend(self.take_datagram(frame, round.pool)),
@@ -95,7 +100,8 @@ impl<M: Memory> Unit<M> {
         };
         let mut on_its_way = None;
         let left = if segment.has(Flags::SYN) {
-            self.begin(flow, &segment, found.is_some_and(|(_, found)| found == MarkOption::Offer))
+            self.begin(flow, &segment, found.is_some_and(|(_, found)| found == MarkOption::Offer));
+            Left::Headers(0)
         } else if segment.payload_len == 0 || segment.has(Flags::RST) {
             Left::Headers(0)
         } else {
@@ -145,7 +151,7 @@ impl<M: Memory> Unit<M> {
     }
 
     /// Places payload, which is a part of the stream, or of a message over it.
-    fn place(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, payload: Payload) -> Arrival {
+    pub(crate) fn place(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, payload: Payload) -> Arrival {
         match (self.kind(flow), mark) {
             (Some(Kind::Stream), _) => self.nic.place_payload(flow, seq, payload, &self.memory),
             (Some(Kind::Messages), Some(mark)) => self.nic.place_part(flow, seq, mark, payload, &self.memory),
@@ -161,13 +167,13 @@ impl<M: Memory> Unit<M> {
     }
 
     /// A SYN has the stream's first number. Data in it is left to be sent again (no TCP Fast Open).
-    fn begin(&mut self, flow: FlowId, segment: &Segment, offers_messages: bool) -> Left {
+    pub(crate) fn begin(&mut self, flow: FlowId, segment: &Segment, offers_messages: bool) {
         let begin = segment.seq + 1;
-        let Some(way) = self.header_state(flow) else { return Left::Nothing };
+        let Some(way) = self.header_state(flow) else { return };
         // An answer to a SYN that was not sent, or a late SYN: the transport deals with them, and nothing moves.
         let answers = !segment.has(Flags::ACK) || way.outgoing == Some(segment.ack);
         if way.settled || !answers {
-            return Left::Headers(0);
+            return;
         }
         way.settled = segment.has(Flags::ACK);
         if way.kind.has_marks() && !offers_messages {
@@ -180,7 +186,6 @@ impl<M: Memory> Unit<M> {
             way.incoming = Some(begin);
             way.window.peer_offers(segment);
         }
-        Left::Headers(0)
     }
 
     /// What figure 8 makes of the headers.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use wire::{Ipv4Tuple, Nanos};
+use wire::{Ipv4Tuple, Nanos, Seq};
 
 /// Frames of one round.
 const BURST: usize = 64;
@@ -115,7 +115,7 @@ pub(crate) struct Talk {
     /// Bytes that were posted and the transport has not taken.
     pub(crate) unsent: u64,
     /// Bytes of the incoming stream that the transport has in order, and that were reported.
-    in_order: u64,
+    pub(crate) in_order: u64,
     pub(crate) reported: u64,
     /// The application ends its stream behind what it posted; the transport got that.
     pub(crate) ending: bool,
@@ -237,11 +237,16 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.events.push_back(Event::Received { connection, id, bytes: 0 });
             return Ok(());
         }
-        if self.unit.copying.has(connection) {
+        if self.unit.copying.has_stream(connection) {
             return self.post_copied_receive(connection, id, segment);
         }
         self.unit.nic.post_receive(connection, segment)?;
         talk.receives.push_back(Post { id, bytes: segment.len, done: 0 });
+        if self.unit.copying.has(connection) {
+            // The transport may have its message.
+            self.unit.touch(connection);
+            return Ok(());
+        }
         self.unit.retry(self.now, connection, &mut self.pool, &mut self.up);
         self.unit.advertise_more(self.now, connection, &mut self.pool);
         Ok(())
@@ -253,7 +258,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             return self.post_datagram(connection, id, segment);
         }
         let talk = self.talks.get_mut(&connection).filter(|talk| !talk.ending).ok_or(Refused::Flow)?;
-        if self.unit.copying.has(connection) {
+        if self.unit.copying.has_stream(connection) {
             return self.post_copied_send(connection, id, segment);
         }
         self.unit.nic.post_send(connection, segment)?;
@@ -438,7 +443,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     fn poll_after(&mut self, flow: FlowId) -> Result<(), String> {
         let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
-        if self.unit.copying.has(flow) {
+        if self.unit.copying.has_stream(flow) {
             return self.poll_copied(flow);
         }
         let Some(way) = self.unit.header_state(flow) else { return Ok(()) };
@@ -447,7 +452,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         }
         let (incoming, outgoing, acked, kind) = (way.incoming, way.outgoing, way.acked, way.kind);
         let floor = way.held.floor();
-        let came = self.transport.in_order(talk.socket)?;
+        let is_copied = self.unit.copying.has(flow);
+        let came = if is_copied { self.copy_marked_in(flow)? } else { self.transport.in_order(talk.socket)? };
+        let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
         talk.in_order += came.bytes;
         talk.ended |= came.ended;
         if let Some(begin) = incoming {
@@ -476,19 +483,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             }
         }
         if let Some(begin) = outgoing {
-            let acknowledged = self.transport.acknowledged(talk.socket);
-            let moved = self.unit.nic.acknowledged(flow, begin + acknowledged as u32);
-            finish(&mut talk.sends, u64::from(moved), |id, _| {
-                self.events.push_back(Event::Sent { connection: flow, id });
-            });
-            if talk.unsent > 0 {
-                talk.unsent -= self.transport.send(talk.socket, talk.unsent)?;
-            }
-            if talk.ending && talk.unsent == 0 && !talk.end_sent {
-                talk.end_sent = true;
-                self.transport.end(talk.socket);
-            }
+            self.poll_outgoing(flow, begin)?;
         }
+        let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
         let over = talk.ended && !talk.end_reported && talk.reported == talk.in_order;
         if kind == Kind::Operations {
             talk.end_reported |= over;
@@ -502,6 +499,31 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 self.events.push_back(Event::Received { connection: flow, id: post.id, bytes: post.done });
             }
             self.events.push_back(Event::Ended { connection: flow });
+        }
+        Ok(())
+    }
+
+    /// What the peer has acknowledged is done, and the transport gets what was posted since.
+    fn poll_outgoing(&mut self, flow: FlowId, begin: Seq) -> Result<(), String> {
+        let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
+        let (socket, unsent, copied) = (talk.socket, talk.unsent, self.unit.copying.flows.get(&flow));
+        // A transport that acknowledges what it never took ends no send.
+        let most = copied.map_or(u64::MAX, |copied| copied.written);
+        let (is_copied, acknowledged) = (copied.is_some(), self.transport.acknowledged(socket).min(most));
+        let moved = self.unit.nic.acknowledged(flow, begin + acknowledged as u32);
+        finish(&mut talk.sends, u64::from(moved), |id, _| {
+            self.events.push_back(Event::Sent { connection: flow, id });
+        });
+        let taken = match is_copied {
+            _ if unsent == 0 => 0,
+            true => self.copy_marked_out(flow, begin)?,
+            false => self.transport.send(socket, unsent)?,
+        };
+        let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
+        talk.unsent -= taken;
+        if talk.ending && talk.unsent == 0 && !talk.end_sent {
+            talk.end_sent = true;
+            self.transport.end(talk.socket);
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub enum Shortage {
 }
 
 /// Most bytes that are kept for a connection under [`Shortage::Buffer`] and [`Shortage::Defer`].
-const MOST_DEFERRED: usize = 256 << 10;
+pub(crate) const MOST_DEFERRED: usize = 256 << 10;
 /// What a window names at least where payload may be deferred.
 const DEFERRED: u32 = 2 * 1460;
 /// Bytes of dummy payload: as many as an IPv4 packet can have.
@@ -208,7 +208,8 @@ impl<M: Memory> Unit<M> {
     }
 
     pub(crate) fn remove_header_state(&mut self, flow: FlowId) {
-        if self.nic.remove(flow) || self.copying.remove(flow) {
+        // One that is copied may have a place in both.
+        if self.nic.remove(flow) | self.copying.remove(flow) {
             self.header_states[flow.line()] = None;
         }
     }
@@ -226,7 +227,7 @@ impl<M: Memory> Unit<M> {
         self.kind(flow).is_some_and(Kind::has_marks)
     }
 
-    /// A connection is refused: it finds no line in the flow table, and needs one.
+    /// A connection or a flow of datagrams is refused: there is no line and no number for it.
     pub(crate) fn refuse(&mut self) {
         self.counters.refused += 1;
         self.drops.count(DropReason::FlowTable);

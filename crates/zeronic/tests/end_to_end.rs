@@ -67,6 +67,34 @@ fn streams_without_lines() {
     }
 }
 
+/// The same for messages, beside a peer that has a line, and where receives are longer than their messages.
+#[test]
+fn messages_without_lines() {
+    let faults = impaired(4711);
+    for below in all() {
+        for (config, lines, most, bytes) in [
+            (FabricConfig::default(), [0, 1], 300_000, 16 * MB),
+            (FabricConfig::default(), [1, 0], 20_000, 4 * MB),
+            (faults.clone(), [0, 0], 20_000, 4 * MB),
+            (faults.clone(), [0, 1], 300, MB / 4),
+        ] {
+            let carries = Carries::Messages;
+            let habit = Habit { below, shortage: Shortage::Defer, most, carries, lines, ..Habit::default() };
+            let Some((took, ends)) = run("messages without lines", config, habit, [bytes, bytes]) else { continue };
+            let [one, other] = &ends;
+            let messages = |lengths: &[usize]| lengths.iter().copied().filter(|len| *len > 0).collect::<Vec<_>>();
+            assert_eq!(messages(&other.lengths.1), one.lengths.0);
+            assert_eq!(messages(&one.lengths.1), other.lengths.0);
+            println!("{below:?} {lines:?} {most} {took:?} {:?}", ends.each_ref().map(|end| end.stack.counters()));
+            for (end, lines) in ends.iter().zip(lines) {
+                let counters = end.stack.counters();
+                assert_eq!(counters.placed_bytes >= bytes, lines > 0, "{counters:?}");
+                assert_eq!((counters.without_line, counters.refused), (1 - lines as u64, 0), "{counters:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_receiver_that_posts_little() {
     // Where nothing may be deferred, the peer's TCP waits for a window of a segment (RFC 9293 section 3.8.6.2.1).

@@ -30,7 +30,11 @@ fn part(at: u32, payload: &[u8], (number, start, len): (u32, u32, u32)) -> SentS
 }
 
 fn scene(shortage: Shortage) -> Scene {
-    let mut scene = Scene::begun(shortage, Carries::Messages);
+    agreed(Scene::begun(shortage, Carries::Messages))
+}
+
+/// Both sides carry messages.
+fn agreed(mut scene: Scene) -> Scene {
     let syn = scene.line.sent.pop().unwrap();
     assert_eq!((&syn.experiment[..], syn.options.mss), (&OFFER[..], Some(1000)));
     scene.answered(&OFFER);
@@ -175,4 +179,72 @@ fn a_peer_that_carries_no_messages_is_refused() {
         scene.answered(answer);
         assert!(failure(&mut scene).contains("carries no messages"));
     }
+}
+
+/// The transport has payload, and no marks; the marks decide where it may go.
+#[test]
+fn without_a_line_messages_are_read_where_marks_are_known() {
+    let mut scene = agreed(Scene::begun_without_line(Carries::Messages));
+    let connection = scene.connection;
+    let received = |id, bytes| Event::Received { connection, id, bytes };
+    scene.peer_sends(&[part(0, &[1, 2], (0, 0, 4))]);
+    let seen = scene.seen();
+    assert_eq!((seen.len(), &seen[0].payload[..], &seen[0].experiment[..]), (1, &[1, 2][..], &[][..]));
+    let forged = [
+        SentSegment::new(THEIRS + 2u32, OURS, ACK, &[9, 9]),
+        part(2, &[9, 9], (0, 0, 5)),
+        part(2, &[9, 9], (1, 2, 4)),
+        part(2, &[9, 9, 9], (0, 0, 4)),
+        part(2, &[9, 9], (u32::MAX, 0, 4)),
+        part(4, &[9; 2], (u32::MAX / 2, 400_000, 2)),
+    ];
+    scene.peer_sends(&forged);
+    assert_eq!((scene.seen(), scene.stack.counters().malformed), (vec![], forged.len() as u64));
+    // The byte behind the known message stays with the transport, and so do all before a receive is posted.
+    scene.stack.transport().to_read = vec![1, 2, 3, 4, 5];
+    scene.poll();
+    assert_eq!((scene.stack.transport().to_read.len(), scene.events()), (5, vec![]));
+    for (id, len) in [(1, 10), (2, 3)] {
+        scene.stack.post_receive(connection, id, segment(id as u32 - 1, 8, len)).unwrap();
+    }
+    scene.poll();
+    assert_eq!((scene.stack.transport().to_read.clone(), scene.events()), (vec![5], vec![received(1, 4)]));
+    assert_eq!(bytes(&scene, 0, 7, 7), [0, 1, 2, 3, 4, 0, 0]);
+    scene.peer_sends(&[part(4, &[5; 4], (1, 4, 4))]);
+    assert!(failure(&mut scene).contains("a message of 4 bytes"), "its receive has three");
+    assert_eq!(bytes(&scene, 1, 0, 64), [0; 64]);
+}
+
+#[test]
+fn without_a_line_a_frame_that_leaves_has_bytes_of_one_message() {
+    let mut scene = agreed(Scene::begun_without_line(Carries::Messages));
+    scene.stack.memory().0.borrow_mut()[0].iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+    // It acknowledges what it never took.
+    scene.stack.transport().acknowledged = 3;
+    for (id, offset, len) in [(1, 10, 3), (2, 20, 1), (3, 30, 4)] {
+        scene.stack.post_send(scene.connection, id, segment(0, offset, len)).unwrap();
+    }
+    scene.poll();
+    assert_eq!(
+        (scene.stack.transport().written.clone(), scene.events()),
+        (vec![10, 11, 12, 20, 30, 31, 32, 33], vec![])
+    );
+    let flags = ACK | Flags::PSH;
+    scene.transport_sends(&[SentSegment::new(OURS, THEIRS, flags, &[10, 11, 12, 20, 30, 31, 32, 33, 99])]);
+    let sent: Vec<_> = scene.line.sent.drain(..).map(|sent| (sent.payload, sent.experiment)).collect();
+    let marks = [(0, 0, 3), (1, 3, 1), (2, 4, 4)].map(|(number, start, len)| mark(OURS, number, start, len));
+    let expected = [vec![10, 11, 12], vec![20], vec![30, 31, 32, 33]].into_iter().zip(marks.clone());
+    assert_eq!(sent, expected.collect::<Vec<_>>(), "and none that nobody has posted");
+    assert_eq!(scene.stack.counters().not_posted, 1);
+    let connection = scene.connection;
+    scene.poll();
+    assert_eq!(scene.events(), [Event::Sent { connection, id: 1 }]);
+    // Sent again from the middle of the second message on.
+    scene.transport_sends(&[SentSegment::new(OURS + 2u32, THEIRS, ACK, &[12, 20, 30])]);
+    let again: Vec<_> = scene.line.sent.drain(..).map(|sent| (sent.payload, sent.experiment)).collect();
+    assert_eq!(
+        again,
+        [vec![20], vec![30]].into_iter().zip(marks[1..].to_vec()).collect::<Vec<_>>(),
+        "not what the peer has"
+    );
 }

@@ -1,6 +1,6 @@
 //! Unreliable datagrams: each lands in the next segment (the paper's section 3.2). They have no order, and no cursor.
 use super::payload::{Memory, Started};
-use super::{Arrival, FlowId, Kind, Nic, find_mut};
+use super::{Arrival, FlowId, Kind, Nic, find_mut, which};
 use memory::Fault;
 use wire::Ipv4Tuple;
 
@@ -17,7 +17,9 @@ impl Nic {
         let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Datagrams) else {
             return Arrival::NoFlow;
         };
-        let Some(segment) = flow.next_for_datagram(&self.store) else { return Arrival::Nowhere };
+        let Some(segment) = flow.next_for_datagram(&self.stores[which(self.table, id)]) else {
+            return Arrival::Nowhere;
+        };
         if segment.len < payload.len() as u64 {
             return Arrival::TooLong;
         }
@@ -25,7 +27,7 @@ impl Nic {
             Ok(started) => self.started.extend(started),
             Err(fault) => return Arrival::Fault(fault),
         }
-        flow.datagram_landed(&mut self.store);
+        flow.datagram_landed(&mut self.stores[which(self.table, id)]);
         let (skip, len) = (0, payload.len() as u32);
         if self.started.is_empty() { Arrival::Placed { skip, len } } else { Arrival::Placing { skip, len } }
     }
@@ -38,7 +40,7 @@ impl Nic {
         memory: &impl Memory,
     ) -> Option<Result<(), Fault>> {
         let flow = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Datagrams)?;
-        let segment = flow.next_to_send(&mut self.store)?;
+        let segment = flow.next_to_send(&mut self.stores[which(self.table, id)])?;
         let before = into.len();
         let read = memory.append(flow.domain, segment.key, segment.offset, segment.len as usize, into);
         if read.is_err() {
@@ -54,7 +56,7 @@ impl Nic {
     pub fn start_datagram(&self, id: FlowId, index: usize, memory: &impl Memory) -> Result<Started, Fault> {
         let flow = self.lines.get(id.line()).filter(|line| line.generation == id.generation);
         let Some(flow) = flow.and_then(|line| line.flow.as_ref()) else { return Ok(None) };
-        let Some(segment) = flow.send_at(&self.store, index) else { return Ok(None) };
+        let Some(segment) = flow.send_at(&self.stores[which(self.table, id)], index) else { return Ok(None) };
         match memory.start_read(flow.domain, segment.key, segment.offset, segment.len as usize) {
             // What cannot be read for another reason is seen when it is fetched.
             Err(fault) if !matches!(fault, Fault::Busy | Fault::Lost) => Ok(None),
@@ -65,7 +67,7 @@ impl Nic {
     /// Takes the next segment to send off the list, unread.
     pub fn skip_datagram(&mut self, id: FlowId) {
         if let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Datagrams) {
-            flow.next_to_send(&mut self.store);
+            flow.next_to_send(&mut self.stores[which(self.table, id)]);
         }
     }
 }

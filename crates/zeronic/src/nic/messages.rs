@@ -113,6 +113,19 @@ impl Messages {
         }
     }
 
+    /// The message that byte `seq` of the incoming stream is in, the receive that it takes, and how many of its bytes
+    /// are left from there on. `None` where nothing has come of it.
+    pub(super) fn incoming_at(&self, seq: Seq, cursor: Seq) -> Option<(Mark, usize, u32)> {
+        let incoming = &self.receives;
+        let at = incoming.cursor.checked_add_signed(i64::from((seq - cursor) as i32))?;
+        let holds = |extent: &&Option<Extent>| extent.is_some_and(|it| (it.start..it.end()).contains(&at));
+        let index = incoming.extents.iter().position(|extent| holds(&extent))?;
+        let extent = incoming.extents[index]?;
+        let number = incoming.first.wrapping_add(index as u32);
+        let start = seq + (extent.start.wrapping_sub(at)) as u32;
+        Some((Mark { number, start, len: extent.len }, index, (extent.end() - at) as u32))
+    }
+
     /// Something of the message came, for that receive.
     pub(super) fn came(&mut self, index: usize, mark: Mark, cursor: Seq) {
         let incoming = &mut self.receives;

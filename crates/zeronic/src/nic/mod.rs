@@ -83,8 +83,11 @@ struct FlowSlot {
 #[derive(Clone)]
 pub struct Nic {
     limits: Limits,
-    store: Store,
-    lines: Box<[FlowSlot]>,
+    /// That of the table's lines, and that of flows beside the table.
+    stores: [Store; 2],
+    /// Lines of the table; flows beside it are behind them.
+    table: usize,
+    lines: Vec<FlowSlot>,
     free: Vec<u16>,
     by_tuple: HashMap<Ipv4Tuple, u16>,
     /// Flows of datagrams: their addresses and ports may be those of a connection, too.
@@ -106,7 +109,8 @@ impl Nic {
         let flows = limits.flows.min(usize::from(u16::MAX));
         Nic {
             limits,
-            store: Store::new(limits.entries),
+            stores: [limits.entries, 0].map(Store::new),
+            table: flows,
             lines: (0..flows).map(|_| FlowSlot::default()).collect(),
             free: (0..flows as u16).rev().collect(),
             by_tuple: HashMap::with_capacity(flows),
@@ -126,19 +130,37 @@ impl Nic {
         }
         let line = self.free.pop()?;
         // One block more than the entries need, as a list may begin anywhere in its first block.
-        let account = self.store.open(self.limits.committed.div_ceil(BLOCK) + 1);
+        let account = self.stores[0].open(self.limits.committed.div_ceil(BLOCK) + 1);
         let place = &mut self.lines[usize::from(line)];
         let generation = place.generation.wrapping_add(1);
         place.generation = generation;
         place.flow = Some(Flow::new(tuple, domain, kind, account));
+        self.begin_messages(line, kind);
+        self.lines_of(kind).insert(tuple, line);
+        Some(FlowId { line, generation })
+    }
+
+    /// Adds a flow beside the table, which is found by its number alone: its payload is not split off. Its segments are
+    /// in a store of such flows', which the first one makes; no entry is promised to it.
+    pub(crate) fn add_beside(&mut self, id: FlowId, tuple: Ipv4Tuple, domain: Domain, kind: Kind) {
+        if self.lines.len() == self.table {
+            self.stores[1] = Store::new(self.limits.entries);
+        }
+        let account = self.stores[1].open(0);
+        let len = self.lines.len().max(id.line() + 1);
+        self.lines.resize_with(len, FlowSlot::default);
+        let flow = Some(Flow::new(tuple, domain, kind, account));
+        self.lines[id.line()] = FlowSlot { generation: id.generation, flow };
+        self.begin_messages(id.line, kind);
+    }
+
+    fn begin_messages(&mut self, line: u16, kind: Kind) {
         if kind.has_marks() {
             self.messages.insert(line, Messages::default());
         }
         if kind == Kind::Operations {
             self.operations.insert(line, Operations::default());
         }
-        self.lines_of(kind).insert(tuple, line);
-        Some(FlowId { line, generation })
     }
 
     /// Removes a flow: from now on nothing is written or read for it.
@@ -147,12 +169,15 @@ impl Nic {
             return false;
         };
         let Some(flow) = flow.flow.take() else { return false };
-        self.lines_of(flow.kind).remove(&flow.tuple);
-        flow.end(&mut self.store);
+        let is_beside = which(self.table, id) > 0;
+        if !is_beside {
+            self.lines_of(flow.kind).remove(&flow.tuple);
+            self.free.push(id.line);
+        }
+        flow.end(&mut self.stores[usize::from(is_beside)]);
         self.intervals -= self.ahead.remove(&id.line).map_or(0, |ahead| ahead.len());
         self.messages.remove(&id.line);
         self.operations.remove(&id.line);
-        self.free.push(id.line);
         true
     }
 
@@ -168,7 +193,7 @@ impl Nic {
 
     /// Appends a segment to receive into.
     pub fn post_receive(&mut self, id: FlowId, segment: Segment) -> Result<(), Refused> {
-        let (peak, store) = (self.limits.peak, &mut self.store);
+        let (peak, store) = (self.limits.peak, &mut self.stores[which(self.table, id)]);
         let flow = find_mut(&mut self.lines, id).ok_or(Refused::Flow)?;
         flow.post_receive(store, peak, segment)?;
         if flow.kind == Kind::Messages {
@@ -186,7 +211,7 @@ impl Nic {
 
     /// Appends a segment to send.
     pub fn post_send(&mut self, id: FlowId, segment: Segment) -> Result<(), Refused> {
-        let (peak, store) = (self.limits.peak, &mut self.store);
+        let (peak, store) = (self.limits.peak, &mut self.stores[which(self.table, id)]);
         find_mut(&mut self.lines, id).ok_or(Refused::Flow)?.post_send(store, peak, segment)?;
         if let Some(messages) = self.messages.get_mut(&id.line) {
             messages.sends(segment.len as u32);
@@ -227,10 +252,15 @@ impl Nic {
         })
     }
 
-    /// Entries of the backing store that no flow has.
+    /// Entries of the table's backing store that no flow has.
     pub fn free_entries(&self) -> usize {
-        self.store.available() * BLOCK
+        self.stores[0].available() * BLOCK
     }
+}
+
+/// The store that a flow's lists are in.
+fn which(table: usize, id: FlowId) -> usize {
+    usize::from(id.line() >= table)
 }
 
 fn find_mut(lines: &mut [FlowSlot], id: FlowId) -> Option<&mut Flow> {

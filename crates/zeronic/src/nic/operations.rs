@@ -12,7 +12,12 @@ pub(super) const MOST: usize = 8192;
 /// Bytes of messages that are kept until they are in order, or when their queue pair goes.
 const MOST_KEPT: usize = 1 << 20;
 /// Bytes of a message at most, with its header.
-pub(super) const MOST_BYTES: u32 = (1 << 30) + HEADER_LEN as u32;
+const MOST_BYTES: u32 = (1 << 30) + HEADER_LEN as u32;
+
+/// A message may have so many bytes.
+pub(super) fn may_have(len: u32) -> bool {
+    (HEADER_LEN as u32..=MOST_BYTES).contains(&len)
+}
 
 /// A message that goes out.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use super::flow::{Aim, Case};
 use super::out_of_order::OutOfOrder;
 use super::payload::{Memory, Payload};
-use super::{FlowId, Kind, Mark, Nic, find_mut};
+use super::{FlowId, Kind, Mark, Nic, find_mut, which};
 use memory::{Fault, Transfer};
 use std::sync::Arc;
 use wire::Seq;
@@ -62,7 +62,7 @@ impl Nic {
         let Some(held) = self.room_for(id, aim) else { return Arrival::Holes };
         let flow = find_mut(&mut self.lines, id).expect("it was found");
         let (mut at, mut result) = (aim.skip as usize, Ok(()));
-        flow.target(&self.store, aim, |part| {
+        flow.target(&self.stores[which(self.table, id)], aim, |part| {
             let range = at..at + part.len as usize;
             at = range.end;
             if result.is_ok() {
@@ -114,7 +114,7 @@ impl Nic {
         let (within, cursor) = (u64::from(seq - mark.start), flow.cursor());
         let inside = within + payload.len() as u64 <= u64::from(mark.len);
         let Some(index) = messages.receive_of(mark, cursor).filter(|_| inside) else { return Arrival::Impossible };
-        let Some(receive) = flow.receive(&self.store, index) else { return Arrival::Nowhere };
+        let Some(receive) = flow.receive(&self.stores[which(self.table, id)], index) else { return Arrival::Nowhere };
         // A receive of which something came has the message's length.
         if u64::from(mark.len) > receive.len {
             return Arrival::TooLong;
@@ -126,11 +126,39 @@ impl Nic {
             Ok(started) => self.started.extend(started),
             Err(fault) => return Arrival::Fault(fault),
         }
-        flow.shorten(&mut self.store, index, mark.len);
+        flow.shorten(&mut self.stores[which(self.table, id)], index, mark.len);
         if let Some(messages) = self.messages.get_mut(&id.line) {
             messages.came(index, mark, cursor);
         }
         self.written(id, aim, held)
+    }
+
+    /// A part of a message came whose payload takes another way. Its mark is checked against those before, and kept.
+    pub(crate) fn note_mark(&mut self, id: FlowId, seq: Seq, mark: Mark, len: u32) -> Arrival {
+        let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind.has_marks()) else {
+            return Arrival::NoFlow;
+        };
+        let Some(aim) = flow.aim_part(seq, len) else { return Arrival::Old };
+        let (cursor, within) = (flow.cursor(), u64::from(seq - mark.start));
+        let fits = within + u64::from(len) <= u64::from(mark.len)
+            && (flow.kind == Kind::Messages || super::operations::may_have(mark.len));
+        let Some(messages) = self.messages.get_mut(&id.line) else { return Arrival::NoFlow };
+        let Some(index) = messages.receive_of(mark, cursor).filter(|_| fits) else { return Arrival::Impossible };
+        if index >= super::operations::MOST {
+            return Arrival::Nowhere;
+        }
+        messages.came(index, mark, cursor);
+        Arrival::Placed { skip: aim.skip, len: aim.len }
+    }
+
+    /// The message that byte `seq` of the incoming stream is in, and how many of its bytes are left there, where it has
+    /// a place: a receive, or one that its header names.
+    pub(crate) fn message_with_place(&self, id: FlowId, seq: Seq) -> Option<(Mark, u32)> {
+        let flow = self.lines.get(id.line()).filter(|line| line.generation == id.generation)?.flow.as_ref()?;
+        let (mark, index, left) = self.messages.get(&id.line)?.incoming_at(seq, flow.cursor())?;
+        let has_place =
+            flow.kind == Kind::Operations || flow.receive(&self.stores[which(self.table, id)], index).is_some();
+        has_place.then_some((mark, left))
     }
 
     /// How many intervals above holes a flow has; `None` where the aim needs one more than there may be.
@@ -160,7 +188,8 @@ impl Nic {
     /// The transport has the stream in order up to `to`: moves the cursor, never past the first hole, and retires
     /// segments behind it. Returns by how many bytes.
     pub fn advance(&mut self, id: FlowId, to: Seq) -> u32 {
-        let moved = find_mut(&mut self.lines, id).map_or(0, |flow| flow.advance(&mut self.store, to));
+        let moved =
+            find_mut(&mut self.lines, id).map_or(0, |flow| flow.advance(&mut self.stores[which(self.table, id)], to));
         if let Some(messages) = self.messages.get_mut(&id.line).filter(|_| moved > 0) {
             messages.advanced(moved);
             if let Some(operations) = self.operations.get_mut(&id.line) {

@@ -2,7 +2,7 @@
 use super::flow::Aim;
 use super::list::Segment;
 use super::payload::Memory;
-use super::{FlowId, Kind, Mark, Nic, find_mut};
+use super::{FlowId, Kind, Mark, Nic, find_mut, which};
 use memory::{Fault, Transfer};
 use port::Piece;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Nic {
             return Fetch::Old;
         }
         let (before, mut result) = (into.len(), Ok(()));
-        flow.source(&self.store, aim, |part| {
+        flow.source(&self.stores[which(self.table, id)], aim, |part| {
             if result.is_ok() {
                 result = memory.append(flow.domain, part.key, part.offset, part.len as usize, into);
             }
@@ -87,7 +87,7 @@ impl Nic {
         // What nobody posted, or cannot be read, is found missing when it is fetched.
         let Some(aim) = flow.aim_fetch(seq, len).filter(|aim| aim.len > 0) else { return Ok(len) };
         let (begin, mut known, mut result) = (seq + aim.skip, 0, Ok(()));
-        flow.source(&self.store, aim, |part| {
+        flow.source(&self.stores[which(self.table, id)], aim, |part| {
             if result.is_err() {
                 return;
             }
@@ -126,7 +126,7 @@ impl Nic {
         let Some(aim) = flow.aim_fetch(seq, len).filter(|aim| aim.skip == 0 && aim.len > 0) else { return all };
         let (mut first, mut before) = (None::<Segment>, 0);
         // Pieces in a row count as one; the first that is long enough ends the search.
-        flow.source(&self.store, aim, |part| match &mut first {
+        flow.source(&self.stores[which(self.table, id)], aim, |part| match &mut first {
             Some(row) if row.key == part.key && row.offset + row.len == part.offset => row.len += part.len,
             Some(row) if row.len >= WORTH_REFERRING => {}
             row => {
@@ -151,7 +151,8 @@ impl Nic {
 
     /// The peer has the outgoing stream up to `to`: segments behind it retire. Never past what was sent.
     pub fn acknowledged(&mut self, id: FlowId, to: Seq) -> u32 {
-        let moved = find_mut(&mut self.lines, id).map_or(0, |flow| flow.acknowledged(&mut self.store, to));
+        let moved = find_mut(&mut self.lines, id)
+            .map_or(0, |flow| flow.acknowledged(&mut self.stores[which(self.table, id)], to));
         if let Some(messages) = self.messages.get_mut(&id.line).filter(|_| moved > 0) {
             let count = messages.acknowledged(moved);
             if let Some(operations) = self.operations.get_mut(&id.line) {

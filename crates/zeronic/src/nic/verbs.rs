@@ -25,8 +25,8 @@ impl Nic {
         let Some(aim) = flow.aim_part(seq, payload.len() as u32) else { return Arrival::Old };
         let (within, cursor, is_next) = (seq - mark.start, flow.cursor(), !flow.opens_a_hole(aim));
         let inside = u64::from(within) + payload.len() as u64 <= u64::from(mark.len);
-        let whole = (smartns::HEADER_LEN as u32..=operations::MOST_BYTES).contains(&mark.len);
-        let Some(messages) = self.messages.get(&id.line).filter(|_| inside && whole) else {
+        let fits = inside && operations::may_have(mark.len);
+        let Some(messages) = self.messages.get(&id.line).filter(|_| fits) else {
             return Arrival::Impossible;
         };
         let Some(index) = messages.receive_of(mark, cursor) else { return Arrival::Impossible };

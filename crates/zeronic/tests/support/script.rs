@@ -228,11 +228,16 @@ impl Scene {
 
     /// The flow table has no line for the connection.
     pub(crate) fn without_line() -> Scene {
-        let mut scene = Scene::with(Limits { flows: 0, ..small_limits() }, Shortage::Drop, Carries::Stream);
+        let mut scene = Scene::begun_without_line(Carries::Stream);
         scene.answered(&[]);
         scene.line.sent.clear();
         scene.stack.transport().seen.clear();
         scene
+    }
+
+    /// The same as of [`Scene::begun`].
+    pub(crate) fn begun_without_line(carries: Carries) -> Scene {
+        Scene::with(Limits { flows: 0, ..small_limits() }, Shortage::Drop, carries)
     }
 
     fn with(limits: Limits, shortage: Shortage, carries: Carries) -> Scene {
