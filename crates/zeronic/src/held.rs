@@ -1,5 +1,6 @@
-//! Held headers: they wait for copies of devices' memory (the paper's section 3.1: when the DMA of the payload is
-//! complete, the header goes up. What is sent is fetched before it is merged). Those of a connection keep their order.
+//! Queue of held headers: they wait for copies of devices' memory (the paper's section 3.1: when the DMA of the payload
+//! is complete, the header goes up. What is sent is fetched before it is merged). Those of a connection keep their
+//! order.
 use crate::frames::Segment;
 use crate::nic::{FlowId, Read};
 use memory::{Fault, Transfer};

@@ -11,6 +11,7 @@
 //! - [`SocketEngine`] is a NIC's half for unmodified socket programs: a stream engine that sees headers only.
 #![forbid(unsafe_code)]
 
+mod capture;
 mod copy_path;
 mod copying;
 mod counters;
@@ -26,7 +27,6 @@ mod marks;
 mod merge;
 mod nic;
 mod programs;
-mod record;
 mod sockets;
 mod split;
 mod stack;

@@ -1,4 +1,4 @@
-//! Held headers: those held back while copies of devices' memory are under way, and their release.
+//! Release of held headers, once the copies of devices' memory that they wait for have ended.
 use crate::frames::Segment;
 use crate::held::{In, MOST, Out};
 use crate::merge::Leave;

@@ -1,8 +1,8 @@
 //! Captures (`opentoe pcap`): the wire's frames, whole, with what became of them. While somebody captures, received
 //! frames go to the engine one by one, so that what it drops of each is known.
 use super::{SocketEngine, reborrow};
+use crate::capture::is_again;
 use crate::frames::segment;
-use crate::record::is_again;
 use engine::stream::Stream;
 use engine::{Burst, Exception, Frame, Nanos};
 use port::capture::{Direction, Fate, Sight};

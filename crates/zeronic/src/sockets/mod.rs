@@ -5,11 +5,11 @@
 //! on headers: in front of it, payload goes to its place in the receive buffer, also ahead of a hole; behind it, frames
 //! get the payload of the transmit buffer that their headers speak of. The engine's own buffers are blank rings.
 mod blank;
+mod capture;
 mod direct;
 mod flow_entry;
 mod flows;
 mod merge;
-mod record;
 mod referred;
 mod split;
 
