@@ -109,7 +109,8 @@ pub(crate) fn apply_change(
 ) {
     let Kind::Stream(stream) = &mut socket.kind else { return };
     let urgent = stream.flags() & URGENT != 0;
-    let enough = bytes && (!(stream.marked | urgent) || stream.has_enough(&socket.options));
+    let marked = stream.slow_completions && (socket.options.low_mark > 1 || stream.unsent_mark() > 0);
+    let enough = bytes && (!(marked | urgent) || stream.has_enough(&socket.options));
     let mut bits = if enough { IN } else { 0 };
     if urgent && stream.has_urgent_byte() {
         bits |= PRI;

@@ -63,10 +63,8 @@ pub(crate) struct Stream {
     pub gone: bool,
     /// The program waits for room.
     pub waits_for_room: bool,
-    /// Not every byte that comes or goes wakes waiting threads ([`marks`]).
-    pub marked: bool,
-    /// It has a mark or sends by reference: its completions take the slow path. One byte, so that the fast path tests
-    /// one.
+    /// Not every byte that comes or goes wakes waiting threads ([`marks`]), or it sends by reference ([`referred`]): its
+    /// completions take the slow path. The fast path tests one byte for both.
     pub slow_completions: bool,
     /// A bump found the ring full and is still to be sent.
     pub pending: bool,
@@ -115,7 +113,6 @@ impl Stream {
             seen_tail: 0,
             gone: false,
             waits_for_room: false,
-            marked: false,
             slow_completions: false,
             pending: false,
             bump_held: false,

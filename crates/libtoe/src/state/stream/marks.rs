@@ -17,15 +17,14 @@ const SEGMENT: u32 = 64 << 10;
 impl Stream {
     /// The program waits for so many bytes at least. The flag stays: another process may have a mark of its own.
     pub(crate) fn use_low_mark(&mut self, low_mark: u32) {
-        self.marked = low_mark > 1 || self.unsent_mark() > 0;
-        self.slow_completions = self.marked | self.reclaim.refers;
+        self.slow_completions = low_mark > 1 || self.unsent_mark() > 0 || self.reclaim.refers;
         if low_mark > 1 {
             self.raise(LOW_MARK);
         }
     }
 
     /// What may be unsent for it to write more; 0 for no such mark.
-    pub(super) fn unsent_mark(&self) -> u32 {
+    pub(in crate::state) fn unsent_mark(&self) -> u32 {
         self.rare.as_deref().map_or(0, |rare| rare.unsent_mark)
     }
 

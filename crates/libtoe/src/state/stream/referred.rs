@@ -3,6 +3,7 @@
 use super::Stream;
 use crate::state::heap;
 use crate::state::references::{Fit, Notification, References};
+use crate::state::slot_state::{LOW_MARK, UNSENT_MARK};
 use crate::system::errno::Result;
 use crate::system::user_memory;
 use context::{Post, SendWords, Sent};
@@ -166,7 +167,8 @@ impl Stream {
     /// In a child of fork: what is under way, and its notifications, are the parent's.
     pub(crate) fn forget_references(&mut self) {
         self.reclaim.refers = false;
-        self.slow_completions = self.marked;
+        // Conservatively: the flags are those of all processes that have it.
+        self.slow_completions = self.flags() & (LOW_MARK | UNSENT_MARK) != 0;
         if let Some(rare) = self.rare.as_deref_mut() {
             rare.references = None;
         }
