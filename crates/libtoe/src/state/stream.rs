@@ -63,8 +63,8 @@ pub(crate) struct Stream {
     pub gone: bool,
     /// The program waits for room.
     pub waits_for_room: bool,
-    /// Not every byte that comes or goes wakes waiting threads ([`marks`]), or it sends by reference ([`referred`]). Its
-    /// completions take the slow path. The fast path tests one byte for both.
+    /// Not every byte that comes or goes wakes waiting threads ([`marks`]), or it sends by reference ([`referred`]). So
+    /// its completions take the slow path. The fast path tests one byte for both.
     pub slow_completions: bool,
     /// A bump found the ring full and is still to be sent.
     pub pending: bool,
