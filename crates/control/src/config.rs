@@ -96,9 +96,6 @@ pub struct TimerConfig {
     /// one segment is outstanding. The default is a deliberate deviation: little is lost by a probe in vain, and much
     /// by waiting.
     pub tail_probe_ms: u32,
-    /// So much later the end is probed where one segment is outstanding, milliseconds: what a peer may hold back its
-    /// acknowledgement (`TLP.max_ack_delay`, RFC 8985 section 7.2). Linux takes 200.
-    pub tail_probe_ack_delay_ms: u32,
     /// Largest retransmission timeout, milliseconds (RFC 6298 section 2.5: at least 60,000).
     pub max_rto_ms: u32,
     /// First timeout of SYN and SYN-ACK, milliseconds (RFC 6298 section 2.1).
@@ -238,7 +235,6 @@ impl Default for TimerConfig {
             min_rto_ms: 10,
             peer_ack_delay_ms: 50,
             tail_probe_ms: 1,
-            tail_probe_ack_delay_ms: 0,
             max_rto_ms: 60_000,
             syn_rto_ms: 1000,
             // Meets RFC 9293: SHLD-11, MUST-28.

@@ -22,7 +22,7 @@ pub(crate) struct FlowOptions {
     pub ack_delay: Nanos,
     /// How soon the end of what was sent may be sent again; 0: never.
     pub tail_probe: Nanos,
-    /// So much later where one segment is outstanding.
+    /// So much later where one segment is outstanding ([`crate::TcpConfig::tail_probe_ack_delay_ms`]).
     #[serde(default)]
     pub tail_probe_ack_delay: Nanos,
     /// Short segments are collected (Nagle's algorithm).
@@ -46,7 +46,7 @@ impl FlowOptions {
             pacing_rate: 0,
             ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
             tail_probe: timers.tail_probe_ms as Nanos * MILLISECOND,
-            tail_probe_ack_delay: timers.tail_probe_ack_delay_ms as Nanos * MILLISECOND,
+            tail_probe_ack_delay: 0,
             nagle: config.limits.nagle,
         }
     }

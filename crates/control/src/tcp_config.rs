@@ -17,12 +17,15 @@ pub struct TcpConfig {
     pub delayed_acks: bool,
     /// Ranges of a connection that are kept beyond holes, up to 32.
     pub intervals: u8,
+    /// So much later the end of what was sent is probed where it is one segment, milliseconds: how long a peer may hold
+    /// back its acknowledgement (`TLP.max_ack_delay`, RFC 8985 section 7.2). Linux takes 200.
+    pub tail_probe_ack_delay_ms: u32,
 }
 
 impl Default for TcpConfig {
     fn default() -> TcpConfig {
         let Receiving { delayed_acks, intervals } = Receiving::default();
-        TcpConfig { sack: true, timestamps: true, delayed_acks, intervals }
+        TcpConfig { sack: true, timestamps: true, delayed_acks, intervals, tail_probe_ack_delay_ms: 0 }
     }
 }
 

@@ -71,7 +71,7 @@ fn a_handshake_makes_both_engines_agree() {
 fn a_host_leaves_options_out() {
     for (sack, timestamps) in [(false, true), (true, false), (false, false)] {
         for at in 0..2 {
-            let tcp = control::TcpConfig { sack, timestamps, delayed_acks: false, intervals: 1 };
+            let tcp = control::TcpConfig { sack, timestamps, delayed_acks: false, intervals: 1, ..Default::default() };
             let (mut net, logs) = two();
             net.nodes[at].host.base_mut().set_tcp(tcp);
             open(&mut net);

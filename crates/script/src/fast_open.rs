@@ -108,13 +108,14 @@ impl Instance {
         if self.at_once(begun)? {
             return self.write_all(fd, bytes, flags);
         }
+        let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
         let begun = self.at_once(|sockets| {
             let early = sockets.early_data(fd, true);
             sockets.connect_with(fd, to, early)
         });
         match begun {
             Ok(()) => {}
-            Err(EINPROGRESS) if self.at_once(|sockets| Ok(sockets.blocks(fd))) == Ok(true) => {
+            Err(EINPROGRESS) if self.at_once(|sockets| Ok(waits(sockets))) == Ok(true) => {
                 self.call(None, |_| true, |sockets| sockets.connect_result(fd))?;
             }
             Err(error) => return Err(error),

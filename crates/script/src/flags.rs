@@ -22,13 +22,15 @@ pub struct Flags {
     /// Explicit Congestion Notification of connections (`ecn`).
     pub ecn: Ecn,
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`
-    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0),
-    /// `tail_probe_ack_delay_ms`, `nagle`, `congestion`.
+    /// (1500), `rx_bytes`, `tx_bytes`, `small_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0),
+    /// `nagle`, `congestion`.
     pub host: HostConfig,
     /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` has it (`timestamps`).
     pub timestamps: bool,
     /// Connections use SACK where the peer does, as Linux's `tcp_sack` has it (`sack`).
     pub sack: bool,
+    /// How long the peer may hold back the acknowledgement of one segment, for probes (`tail_probe_ack_delay_ms`).
+    pub tail_probe_ack_delay_ms: u32,
     /// Most payload bytes of a super-segment (`super_segment`), which comes out whole, as from a TUN device with
     /// segmentation offload; 0 for none.
     pub super_segment: u32,
@@ -113,6 +115,7 @@ impl Flags {
             host,
             timestamps: true,
             sack: true,
+            tail_probe_ack_delay_ms: 0,
             ecn: Ecn::Off,
             super_segment: 0,
             fast_open: FastOpen::default(),
@@ -157,10 +160,11 @@ impl Flags {
             "mtu" => self.host.mtu = value.parse().map_err(|_| refused())?,
             "rx_bytes" => self.host.memory.rx_bytes = number()?,
             "tx_bytes" => self.host.memory.tx_bytes = number()?,
+            "small_bytes" => self.host.memory.small_bytes = number()?,
             "long_path_bytes" => self.host.memory.long_path_bytes = number()?,
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
-            "tail_probe_ack_delay_ms" => self.host.timers.tail_probe_ack_delay_ms = number()?,
+            "tail_probe_ack_delay_ms" => self.tail_probe_ack_delay_ms = number()?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
             "super_segment" => self.super_segment = number()?,
             "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,

@@ -1,7 +1,7 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when a script lets it.
 use crate::flags::Flags;
 use context::{AppEnd, daemon_ends};
-use control::{Application, ContextId, Host, Offers};
+use control::{Application, ContextId, Host, Offers, TcpConfig};
 use engine::Worker;
 use port::{Capabilities, Frame, FramePool, Nanos};
 use shm::Doorbell;
@@ -47,10 +47,12 @@ impl Stack {
         let pool = FramePool::new(1024);
         let engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
         let offers = flags.offers();
+        let tcp = TcpConfig { tail_probe_ack_delay_ms: flags.tail_probe_ack_delay_ms, ..TcpConfig::default() };
         let capabilities =
             Capabilities { mtu: MTU, super_segment: flags.super_segment, checksum: flags.super_segment > 0 };
         let links = vec![flags.host.link(OWN, capabilities)];
         let mut host = control::host(flags.host, links, engine, [7; 16])?;
+        host.base_mut().set_tcp(tcp);
         host.base_mut().set_offers(offers);
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
         let workers = host.workers();

@@ -22,6 +22,19 @@ fn learn_cookie(s: &mut Script, cookie: Option<Cookie>) {
     s.close(fd);
 }
 
+/// A call that may not wait does not, whatever the socket does.
+#[test]
+fn a_call_that_may_not_wait_asks_for_a_cookie() {
+    on_all("", |s| {
+        let fd = s.next_client();
+        s.set_blocking(fd, true);
+        let before = s.now_us();
+        assert_eq!(s.send_early_with(fd, b"question", libc::MSG_DONTWAIT), Err(EINPROGRESS));
+        assert!(s.now_us() - before < 1000, "it waited");
+        assert_eq!(s.expect(segment(SYN, 0, 0)).fast_open, REQUEST);
+    });
+}
+
 /// A client whose SYN has the cookie and this data.
 fn early(s: &mut Script, data: &[u8]) -> c_int {
     let fd = s.next_client();

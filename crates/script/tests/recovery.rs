@@ -110,7 +110,7 @@ fn the_last_segment_of_several_is_probed_before_the_timeout() {
 
 // Checks RFC 8985: 7.2-b.
 #[test]
-fn a_lone_segment_is_probed_once_its_acknowledgement_may_have_been_held_back() {
+fn a_lone_segment_is_probed_later_where_peers_delay() {
     for (segments, times) in [(1, 200_000..=230_000), (2, 900..=20_000)] {
         on_flextoe("min_rto_ms=1000,tail_probe_ms=1,tail_probe_ack_delay_ms=200", |s| {
             sender(s, 0, segments);

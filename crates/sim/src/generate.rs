@@ -110,7 +110,7 @@ fn choose_tcp(plan: &mut Plan) {
         let [sack, timestamps, delayed_acks] = [(); 3].map(|()| random.one_in(2));
         let intervals = random.pick(&[0, 1, 1, 2, 32]);
         if random.one_in(4) {
-            host.tcp = TcpConfig { sack, timestamps, delayed_acks, intervals };
+            host.tcp = TcpConfig { sack, timestamps, delayed_acks, intervals, ..TcpConfig::default() };
         }
     }
 }

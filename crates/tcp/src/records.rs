@@ -43,7 +43,7 @@ mod tests {
     fn a_segment_goes_as_far_as_its_record() {
         let mut ends = RecordEnds::default();
         assert_eq!(ends.bound(BEGIN, 1000), 1000);
-        [400, 300, 400, 900].map(|end| ends.push(BEGIN + end));
+        [400, 300, 400, 900].into_iter().for_each(|end| ends.push(BEGIN + end));
         let bounds = [(0, 400), (399, 1), (400, 500), (900, 1000)];
         assert_eq!(bounds.map(|(at, _)| (at, ends.bound(BEGIN + at, 1000))), bounds, "300 came too late");
         assert_eq!(ends.bound(BEGIN, 10), 10);

@@ -9,11 +9,12 @@ use crate::counters::Counters;
 use crate::flow::{After, EngineState, Flow, Name};
 use crate::flow_options::FlowOptions;
 use crate::outbox::Outbox;
-use crate::timers::Timer;
+use crate::tcp_config::TcpConfig;
+use crate::timers::{MILLISECOND, Timer};
 use ::host::{Link, Slab};
 use context::Reply;
 use engine::stream::{self, FlowParams, FlowStats, Receiving};
-use engine::{Command, FlowId};
+use engine::{Command, FlowId, Nanos};
 use shm::{ByteRing, Pool, Pooled};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -75,9 +76,10 @@ impl Flows {
         self.rack = rack;
     }
 
-    /// Later flows receive so.
-    pub(crate) fn set_receiving(&mut self, receiving: Receiving) {
-        self.receiving = receiving;
+    /// Later flows receive and are probed so.
+    pub(crate) fn set_tcp(&mut self, tcp: &TcpConfig) {
+        self.receiving = tcp.receiving();
+        Arc::make_mut(&mut self.options).tail_probe_ack_delay = Nanos::from(tcp.tail_probe_ack_delay_ms) * MILLISECOND;
     }
 
     /// Number of timed flows.

@@ -106,7 +106,7 @@ impl ControlPlane {
     pub(crate) fn set_tcp(&mut self, tcp: TcpConfig) {
         let TcpConfig { sack, timestamps, .. } = tcp;
         self.handshakes.set_offers(Offers { sack, timestamps, ..*self.handshakes.offers() });
-        self.flows.set_receiving(tcp.receiving());
+        self.flows.set_tcp(&tcp);
     }
 
     /// Later connections offer and accept this.

@@ -151,8 +151,8 @@ impl ProtocolState {
         }
     }
 
-    /// SACK blocks of an acknowledgement that another one has overtaken. What they report that is beyond a hole is news
-    /// all the same (RFC 6675 section 4, Update).
+    /// SACK blocks of an acknowledgement that another one has overtaken. What they report beyond a hole is news all the
+    /// same (RFC 6675 section 4, Update).
     #[cold]
     #[inline(never)]
     fn take_late_sack<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {

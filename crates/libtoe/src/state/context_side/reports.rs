@@ -49,8 +49,8 @@ impl Context {
         self.mark_written(stream, Bump::URGENT);
     }
 
-    /// Notifies the engine that a record ends with what the program wrote (`MSG_EOR`), before a bump reports that. Where
-    /// the engine has no records, this is the end of a write like all others.
+    /// Notifies the engine that a record ends with what the program wrote (`MSG_EOR`), before a bump reports that.
+    /// Where the engine has no records, this is the end of a write like all others.
     #[cold]
     pub(crate) fn end_record(&mut self, stream: &mut Stream) {
         if self.welcome.urgent {
