@@ -51,7 +51,7 @@ pub(crate) fn run(bytes: &[u8]) {
             2 => open = open.or(sockets.accept(listener).ok().map(|accepted| accepted.fd)),
             3 => {
                 let len = usize::from(input.byte()) * 16;
-                let _ = open.map(|fd| sockets.transmit(fd, &vec![7; len]));
+                let _ = open.map(|fd| sockets.transmit(fd, &vec![7; len], 0));
             }
             4 => {
                 let _ = open.map(|fd| sockets.receive(fd, 100, false));
