@@ -1,6 +1,7 @@
 //! Flows: those that a host's engine runs, and those that it has given up while an application still has a name for
 //! them.
 mod asks;
+mod demand;
 mod polling;
 mod reclaim;
 
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use tcp::Established;
 use wire::{IpAddress, Mac};
 
+use demand::PollDemand;
 pub(crate) use polling::Due;
 pub(crate) use reclaim::ReclaimRequest;
 
@@ -29,8 +31,8 @@ pub(crate) struct Flows {
     all: Slab<Flow>,
     /// Where their counters lie.
     stats: Pool<FlowStats>,
-    /// Those that are timed now.
-    timed: u32,
+    /// Those that are timed now, and the polls that they ask for.
+    demand: PollDemand,
     /// Of flows of which nothing was asked: they share them.
     options: Arc<FlowOptions>,
     /// The engine runs RACK-TLP.
@@ -57,7 +59,7 @@ impl Flows {
         Flows {
             all: Slab::new(most),
             stats: Pool::default(),
-            timed: 0,
+            demand: PollDemand::default(),
             options: Arc::new(options),
             rack: false,
             receiving: Receiving::default(),
@@ -84,7 +86,7 @@ impl Flows {
 
     /// Number of timed flows.
     pub(crate) fn timed(&self) -> u32 {
-        self.timed
+        self.demand.timed()
     }
 
     /// A place for the counters of a flow.
@@ -151,7 +153,9 @@ impl Flows {
         }
         flow.engine = EngineState::Leaving(after);
         out.journal.remove(flow.record.take());
-        self.timed -= std::mem::take(&mut flow.timers.tracked) as u32;
+        if std::mem::take(&mut flow.timers.tracked) {
+            self.demand.leave(id);
+        }
         out.timers.cancel(Timer::Flow(id.0));
         out.commands.push(Command::Remove(id));
     }
