@@ -1,4 +1,4 @@
-// The largest register of 32 bits.
+// A large register of 32 bits.
 #include "../frame.p4"
 
 control Body(inout headers_t hdr, inout metadata_t meta) {

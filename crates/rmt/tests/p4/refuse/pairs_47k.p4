@@ -2,7 +2,7 @@
 #include "../frame.p4"
 
 control Body(inout headers_t hdr, inout metadata_t meta) {
-    Register<pair_t, bit<16>>(40961, {0, 0}) state;
+    Register<pair_t, bit<16>>(47105, {0, 0}) state;
     RegisterAction<pair_t, bit<16>, bit<32>>(state) update = {
         void apply(inout pair_t v) {
             v.lo = v.lo + 1;

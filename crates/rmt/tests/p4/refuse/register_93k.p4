@@ -2,7 +2,7 @@
 #include "../frame.p4"
 
 control Body(inout headers_t hdr, inout metadata_t meta) {
-    Register<bit<32>, bit<32>>(90113, 0) state;
+    Register<bit<32>, bit<32>>(94209, 0) state;
     RegisterAction<bit<32>, bit<32>, bit<32>>(state) update = {
         void apply(inout bit<32> v) {
             v = v + 1;
