@@ -15,7 +15,7 @@ use shm::handover;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn configuration(transport: &str, faults: &str) -> String {
     let host = |name: &str, last: u8| {
@@ -60,6 +60,38 @@ fn messages_over_each_transport_through_loss() {
             send_messages(&mut one, here, lengths);
         });
         assert!(toed.end().success());
+    }
+}
+
+/// A receive that is posted late, of a stream and of a message: no byte is lost, whatever became of the first ones.
+#[test]
+fn payload_waits_for_its_receive_in_three_ways() {
+    for transport in transports("late receives") {
+        for choice in ["defer", "buffer", "drop"] {
+            let text = configuration(transport, "") + &format!("no_segment = \"{choice}\"\n");
+            let mut toed = Toed::start(&text);
+            let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+            for (port, carries) in [(80, Carries::Stream), (81, Carries::Messages)] {
+                let (here, there) = meet_for(carries, &mut one, &mut other, port);
+                let mut bytes = [0; 700];
+                fill(0, port.into(), &mut bytes);
+                one.memory.write(0, &bytes);
+                one.post(1, here, Order::Send(one.piece(0, bytes.len())));
+                std::thread::sleep(Duration::from_millis(50));
+                let ls = toed.ask(&Question::Ls);
+                let kept = ls["zeronics"][1]["connections"].as_array().unwrap().iter();
+                let kept: u64 = kept.map(|connection| connection["kept"].as_u64().unwrap()).sum();
+                // The others' window is what is posted, so the peer sends nothing yet.
+                assert_eq!(kept > 0, choice == "defer", "{transport} {choice} {ls}");
+                other.post(2, there, Order::Receive(other.piece(0, bytes.len())));
+                assert_eq!(other.expect(Outcome::Received).value, bytes.len() as u64, "{transport} {choice}");
+                one.expect(Outcome::Sent);
+                let mut got = [0; 700];
+                other.memory.read(0, &mut got);
+                assert!(got == bytes, "{transport} {choice}: other bytes");
+            }
+            assert!(toed.end().success());
+        }
     }
 }
 

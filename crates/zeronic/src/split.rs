@@ -249,9 +249,9 @@ impl<M: Memory> Unit<M> {
     /// Keeps what has no place, from byte `placed` of the payload on. True where the transport may see all of it.
     fn keep(&mut self, flow: FlowId, placed: usize, came: Came, pool: &mut FramePool) -> bool {
         let Came { segment, mark, frame } = came;
-        let shortage = self.shortage;
         let missing = (segment.payload_len - placed) as u64;
-        let Some(way) = self.header_state(flow) else { return false };
+        let Some(kind) = self.header_state(flow).map(|way| way.kind) else { return false };
+        let shortage = self.shortage_of(kind);
         let kept = match shortage {
             Shortage::Drop => {
                 self.drops.count(DropReason::NoPlace);
@@ -270,6 +270,7 @@ impl<M: Memory> Unit<M> {
                 Deferred::Bytes(segment.seq + placed as u32, mark, segment.payload(frame).copy_from(placed))
             }
         };
+        let Some(way) = self.header_state(flow) else { return false };
         match way.keep(kept) {
             Ok(()) => {
                 way.moved.deferred += missing;

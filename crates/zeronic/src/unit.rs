@@ -241,6 +241,15 @@ impl<M: Memory> Unit<M> {
         }
     }
 
+    /// What becomes of payload without a segment. A SEND of verbs waits for its receive in any case: dropped, it would
+    /// be sent again after a timeout each.
+    pub(crate) fn shortage_of(&self, kind: Kind) -> Shortage {
+        match kind {
+            Kind::Operations => Shortage::Defer,
+            Kind::Stream | Kind::Messages | Kind::Datagrams => self.shortage,
+        }
+    }
+
     /// Memory that is posted for the incoming stream. Under [`Shortage::Defer`], room for two segments where there is
     /// less. A sender waits long before it uses a smaller window (RFC 9293 section 3.8.6.2.1).
     pub(crate) fn posted(&self, flow: FlowId) -> Posted {
@@ -258,7 +267,7 @@ impl<M: Memory> Unit<M> {
             let likely = positions.cursor + likely.max(way.window.longest());
             end = if likely.before(end) { likely } else { end };
         }
-        if let (Shortage::Defer, Some(way)) = (self.shortage, way) {
+        if let Some(way) = way.filter(|way| self.shortage_of(way.kind) == Shortage::Defer) {
             let room = way.acked.filter(|_| way.deferred_bytes < DEFERRED as usize);
             end = room.map_or(end, |acked| end.max(acked + DEFERRED));
         }

@@ -5,6 +5,7 @@ use control::CongestionName;
 use serde::Deserialize;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use zeronic::Shortage;
 
 /// Bits of the network part of an address by default.
 const PREFIX_LEN: u8 = 24;
@@ -40,6 +41,8 @@ pub struct ZeronicSection {
     pub device_timeout_ms: u32,
     /// Lines of the flow table: connections, and flows of datagrams, whose payload is placed.
     pub placed_connections: u16,
+    /// What becomes of payload that no posted receive has a place for.
+    pub no_segment: Shortage,
 }
 
 /// The section as it is written.
@@ -62,6 +65,8 @@ pub(crate) struct Written {
     device_timeout_ms: u32,
     #[serde(default)]
     placed_connections: u16,
+    #[serde(default = "no_segment")]
+    no_segment: NoSegment,
 }
 
 impl Written {
@@ -103,9 +108,8 @@ impl Written {
     }
 
     fn section(self, name: String, address: Ipv4Addr, prefix_len: u8, thread: usize) -> ZeronicSection {
-        let Written {
-            host, gateway, transport, congestion, fabric, users, device_timeout_ms, placed_connections, ..
-        } = self;
+        let Written { host, gateway, transport, congestion, fabric, users, .. } = self;
+        let Written { device_timeout_ms, placed_connections, no_segment, .. } = self;
         ZeronicSection {
             name,
             host,
@@ -119,6 +123,7 @@ impl Written {
             thread,
             device_timeout_ms,
             placed_connections,
+            no_segment: no_segment.into(),
         }
     }
 }
@@ -127,6 +132,30 @@ impl ZeronicSection {
     /// Programs call it so, or by the name of the host whose address it shares.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.name == name || self.host.as_deref() == Some(name)
+    }
+}
+
+/// [`Shortage`] as it is written.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum NoSegment {
+    Drop,
+    Buffer,
+    Defer,
+}
+
+/// The choice without which a receive may come late at no cost.
+fn no_segment() -> NoSegment {
+    NoSegment::Defer
+}
+
+impl From<NoSegment> for Shortage {
+    fn from(choice: NoSegment) -> Shortage {
+        match choice {
+            NoSegment::Drop => Shortage::Drop,
+            NoSegment::Buffer => Shortage::Buffer,
+            NoSegment::Defer => Shortage::Defer,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use port::{Fabric, FramePool, Port, SharedPort, TcpPorts, local_mac};
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use zeronic::{EngineTcp, LinuxConfig, LinuxTcp, Programs, Share, Shortage, Stack};
+use zeronic::{EngineTcp, LinuxConfig, LinuxTcp, Programs, Share, Stack};
 
 /// Connections of a host at once, and bytes of the buffers of each, which hold dummy payload.
 const CONNECTIONS: u32 = 1024;
@@ -84,7 +84,7 @@ pub(crate) fn make(
         0 => zeronic::Limits::default(),
         lines => zeronic::Limits { flows: lines.into(), ..zeronic::Limits::default() },
     };
-    let made = Stack::new(transport, Arc::clone(&table), limits, Shortage::Defer, pool.clone());
+    let made = Stack::new(transport, Arc::clone(&table), limits, section.no_segment, pool.clone());
     let mut stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
     let users = match section.users {
         ZeronicUsers::Own => RdmaUsers::Own,
