@@ -8,11 +8,11 @@ Made from `crates/trace/src/points.rs` by `cargo run -p trace --example table > 
 to date.
 
 A tracepoint is off until it is requested: `opentoe trace PATTERN` streams it, `opentoe stats --enable PATTERN` counts
-it. An *event* is counted; of a *histogram*, the distribution of its first argument is kept. In Prometheus' metrics the
-name `flextoe.protocol.rtt` is `toe_trace_flextoe_protocol_rtt`, with `_total` for events, and `_seconds` or `_bytes`
-where that is the unit. `flextoe.ring.*`, `flextoe.sequencer.*` and `flextoe.netif.*` exist where modules have threads
-of their own (`[host.mapping] threads = true`). With all modules on one thread, `flextoe.*.batch` has how much lies
-between two modules.
+it. An *event* is counted; of a *histogram*, the distribution of its first argument is kept. In Prometheus' metrics
+`flextoe.protocol.rtt` is `toe_trace_flextoe_protocol_rtt`. Events add `_total`, and values `_seconds` or `_bytes` where
+that is the unit. `flextoe.ring.*`, `flextoe.sequencer.*` and `flextoe.netif.*` exist where modules have threads of
+their own (`[host.mapping] threads = true`). With all modules on one thread, `flextoe.*.batch` has how much lies between
+two modules.
 
 | name | kind | arguments | meaning |
 |---|---|---|---|
