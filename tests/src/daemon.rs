@@ -11,6 +11,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+/// An answer takes no longer, unless the daemon hangs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Connections of a host that are shown with a timeout.
+const MOST_SHOWN: usize = 8;
 
 /// A running `toed`.
 pub struct Daemon<'a> {
@@ -38,6 +44,8 @@ impl<'a> Daemon<'a> {
             Ok(daemon.ask("hello").is_ok())
         })?;
         daemon.at_start = Holdings::of(daemon.id());
+        let socket = daemon.socket.clone();
+        session.describe_timeouts(move || connections(&socket));
         Ok(daemon)
     }
 
@@ -99,12 +107,28 @@ impl<'a> Daemon<'a> {
 pub fn ask_at(socket: &Path, question: &Value, bytes: &[u8]) -> Result<Value, String> {
     let failed = |error: std::io::Error| format!("management socket: {error}");
     let mut stream = UnixStream::connect(management(socket)).map_err(failed)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
     stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
     stream.write_all(bytes).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).map_err(failed)?;
     let answer: Value = serde_json::from_str(&line).map_err(|error| format!("management socket: {error}"))?;
     answer.get("ok").cloned().ok_or(format!("{question}: {answer}"))
+}
+
+/// The first connections of each host with their figures, a line each.
+fn connections(socket: &Path) -> String {
+    let answer = match ask_at(socket, &json!({ "ask": "ls" }), &[]) {
+        Ok(answer) => answer,
+        Err(error) => return format!("\n      {error}"),
+    };
+    let mut lines = String::new();
+    for host in answer["hosts"].as_array().into_iter().flatten() {
+        for flow in host["flows"].as_array().into_iter().flatten().take(MOST_SHOWN) {
+            lines += &format!("\n      {}: {flow}", host["name"].as_str().unwrap_or_default());
+        }
+    }
+    lines
 }
 
 fn management(socket: &Path) -> PathBuf {

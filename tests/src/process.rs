@@ -42,6 +42,8 @@ pub struct Session {
     deadline: Cell<Instant>,
     outputs: RefCell<Vec<PathBuf>>,
     started: Cell<u32>,
+    /// What else a timeout is reported with.
+    state: RefCell<Option<Box<dyn Fn() -> String>>>,
 }
 
 impl Session {
@@ -54,7 +56,8 @@ impl Session {
             signal_hook::flag::register(signal, interrupted.clone()).map_err(|error| error.to_string())?;
         }
         let deadline = Cell::new(Instant::now() + Duration::from_secs(3600));
-        Ok(Session { dir, interrupted, deadline, outputs: RefCell::default(), started: Cell::new(0) })
+        let (outputs, started, state) = (RefCell::default(), Cell::new(0), RefCell::default());
+        Ok(Session { dir, interrupted, deadline, outputs, started, state })
     }
 
     /// Folder for files; it is removed with the session.
@@ -90,6 +93,11 @@ impl Session {
         text
     }
 
+    /// From now on a timeout is reported with this as well: what hangs is gone when the case has failed.
+    pub fn describe_timeouts(&self, state: impl Fn() -> String + 'static) {
+        *self.state.borrow_mut() = Some(Box::new(state));
+    }
+
     /// Waits until `ready` holds; an error when the case's time is over or the run is interrupted.
     pub fn until(&self, what: &str, mut ready: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
         while !ready()? {
@@ -102,7 +110,10 @@ impl Session {
     fn alive(&self, what: &str) -> Result<(), String> {
         match (self.interrupted(), Instant::now() > self.deadline.get()) {
             (true, _) => Err("interrupted".into()),
-            (_, true) => Err(format!("timeout while waiting for {what}")),
+            (_, true) => {
+                let state = self.state.borrow().as_ref().map_or_else(String::new, |state| state());
+                Err(format!("timeout while waiting for {what}{state}"))
+            }
             _ => Ok(()),
         }
     }
