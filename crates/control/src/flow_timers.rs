@@ -12,7 +12,7 @@ use wire::Seq;
 const MILLISECOND: Nanos = 1_000_000;
 
 /// Polls in a round trip while a window follows acknowledgements.
-pub(crate) const POLLS_IN_SLOW_START: Nanos = 8;
+const POLLS_IN_SLOW_START: Nanos = 8;
 
 /// So often the time until a probe of the end of what was sent is doubled.
 const MOST_PROBE_BACKOFF: u8 = 6;
@@ -149,16 +149,6 @@ impl FlowTimers {
         }
     }
 
-    /// A flow is calm where its window stops nothing and no congestion was seen since the last poll. Its policy would
-    /// decide the same again: a window grows only where it limits (RFC 7661 section 4.3).
-    pub(crate) fn is_calm(&self, figures: &FlowFigures) -> bool {
-        let window = self.cwnd(figures);
-        let limited = figures.unsent > 0 || figures.outstanding >= window / 2;
-        let marked = figures.ecn_bytes != self.last.ecn_bytes;
-        let lost = self.has_fast_retransmit(figures) || self.recovers.is_some() || self.rtt.backoffs() > 0;
-        !limited && !marked && !lost
-    }
-
     /// The engine has something to time. Returns when to poll first.
     // Meets RFC 6298: 5.1.
     pub(crate) fn start(
@@ -271,11 +261,6 @@ impl FlowTimers {
     /// is soon enough to read the next answer.
     fn backoff_interval(&self) -> Nanos {
         if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
-    }
-
-    /// Its rate sends less than two segments in a round trip: too few for a policy.
-    pub(crate) fn is_slow(&self, mss: u32) -> bool {
-        self.rtt.srtt().is_some_and(|round| 2 * self.pause(mss) > round)
     }
 
     /// Smoothed round-trip time, but at least `least`. A part of it in slow start. The window that follows what is

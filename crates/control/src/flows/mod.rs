@@ -1,7 +1,6 @@
 //! Flows: those that a host's engine runs, and those that it has given up while an application still has a name for
 //! them.
 mod asks;
-mod demand;
 mod polling;
 mod reclaim;
 
@@ -22,7 +21,6 @@ use std::sync::Arc;
 use tcp::Established;
 use wire::{IpAddress, Mac};
 
-use demand::PollDemand;
 pub(crate) use polling::Due;
 pub(crate) use reclaim::ReclaimRequest;
 
@@ -31,8 +29,8 @@ pub(crate) struct Flows {
     all: Slab<Flow>,
     /// Where their counters lie.
     stats: Pool<FlowStats>,
-    /// Those that are timed now, and the polls that they ask for.
-    demand: PollDemand,
+    /// Those that are timed now.
+    timed: u32,
     /// Of flows of which nothing was asked: they share them.
     options: Arc<FlowOptions>,
     /// The engine runs RACK-TLP.
@@ -59,7 +57,7 @@ impl Flows {
         Flows {
             all: Slab::new(most),
             stats: Pool::default(),
-            demand: PollDemand::default(),
+            timed: 0,
             options: Arc::new(options),
             rack: false,
             receiving: Receiving::default(),
@@ -86,7 +84,7 @@ impl Flows {
 
     /// Number of timed flows.
     pub(crate) fn timed(&self) -> u32 {
-        self.demand.timed()
+        self.timed
     }
 
     /// A place for the counters of a flow.
@@ -153,9 +151,7 @@ impl Flows {
         }
         flow.engine = EngineState::Leaving(after);
         out.journal.remove(flow.record.take());
-        if std::mem::take(&mut flow.timers.tracked) {
-            self.demand.leave(id);
-        }
+        self.timed -= std::mem::take(&mut flow.timers.tracked) as u32;
         out.timers.cancel(Timer::Flow(id.0));
         out.commands.push(Command::Remove(id));
     }

@@ -1,15 +1,19 @@
 //! Polling of flow timers: each active flow is polled when it is due, and the engine gets the commands that follow.
 use super::Flows;
-use super::demand::Polled;
 use crate::contexts::Contexts;
 use crate::flow::{EngineState, Flow, Name};
 use crate::flow_timers::TimerActions;
 use crate::memory_config::MemoryConfig;
 use crate::outbox::Outbox;
-use crate::timers::{Timer, Timers};
+use crate::timers::{MILLISECOND, Timer, Timers};
 use engine::stream;
 use engine::{Command, FlowId, Nanos};
 use trace::Point;
+
+/// What one poll of a flow may cost at most, on average: with more flows, each is polled less often.
+const POLL_COST: Nanos = 20_000;
+/// Longest time between two polls of a flow that is timed.
+const LONGEST_INTERVAL: Nanos = 250 * MILLISECOND;
 
 /// So many flows are no longer in the caches when they are polled.
 const MANY: usize = 2048;
@@ -26,20 +30,22 @@ pub(crate) enum Due {
 }
 
 impl Flows {
+    /// The least time between two polls of a flow.
+    fn poll_interval(&self, out: &Outbox<'_>) -> Nanos {
+        let configured = out.config.timers.congestion_interval_us as Nanos * 1000;
+        configured.max((self.timed as Nanos * POLL_COST).min(LONGEST_INTERVAL))
+    }
+
     /// The engine has something to time for a flow.
     pub(crate) fn active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+        let interval = self.poll_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return };
         if flow.engine != EngineState::Engine || flow.awaits_reset() {
             return;
         }
-        if !flow.timers.tracked {
-            self.demand.join();
-        }
+        self.timed += !flow.timers.tracked as u32;
         let figures = flow.stats.read();
-        let mss = flow.agreed.mss as u32;
-        let polled = Polled { timers: &flow.timers, figures: &figures, mss };
-        let interval = self.demand.interval(id, &polled, least_interval(out));
-        let due = flow.timers.start(out.now, &figures, flow.options.ack_delay, interval, mss);
+        let due = flow.timers.start(out.now, &figures, flow.options.ack_delay, interval, flow.agreed.mss as u32);
         out.timers.set(Timer::Flow(id.0), due);
     }
 
@@ -62,6 +68,7 @@ impl Flows {
 
     /// It is time to poll a flow.
     pub(crate) fn due(&mut self, out: &mut Outbox<'_>, contexts: &Contexts, id: FlowId) -> Due {
+        let interval = self.poll_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return Due::GoesOn };
         if flow.engine != EngineState::Engine {
             return Due::Left;
@@ -70,15 +77,11 @@ impl Flows {
         let (orphan, mss) = (flow.closing.is_orphan(), flow.agreed.mss as u32);
         flow.timers.rack = self.rack && flow.agreed.sack;
         let before = flow.timers.enforced.cwnd;
-        let polled = Polled { timers: &flow.timers, figures: &figures, mss };
-        let interval = self.demand.interval(id, &polled, least_interval(out));
         let actions = flow.timers.poll(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
         out.tracer.value(Point::CongestionRtt, id.0, flow.timers.rtt.srtt().unwrap_or(0));
         actions.measured.into_iter().for_each(|time| out.counters.round_trips.record(time));
-        if actions.untrack {
-            self.demand.leave(id);
-        }
+        self.timed -= actions.untrack as u32;
         if actions.failed {
             return Due::Failed;
         }
@@ -98,11 +101,6 @@ impl Flows {
         }
         Due::GoesOn
     }
-}
-
-/// The least time between two polls of a flow, whatever its round trips.
-fn least_interval(out: &Outbox<'_>) -> Nanos {
-    out.config.timers.congestion_interval_us as Nanos * 1000
 }
 
 /// Over a long path, a program may have twice the congestion window written and not acknowledged, as in Linux

@@ -2,7 +2,6 @@
 //! FlexTOE section 5.3 (thesis 4.5.3) without the noise of a machine; `opentoe bench` measures them for real.
 mod loss;
 mod network;
-mod often;
 mod programs;
 
 use engines::EngineKind;

@@ -41,8 +41,6 @@ struct Program {
 pub(crate) struct Run {
     pub net: Net,
     load: Load,
-    /// Clients send from the start, and not only once all connections are open.
-    at_once: bool,
     buffer: u32,
     programs: Vec<Program>,
     /// Connections to open: (client, its number).
@@ -58,30 +56,13 @@ pub(crate) struct Run {
 impl Run {
     /// Opens connections, spread over all hosts but the first, which receives.
     pub(crate) fn new(plan: &Plan, connections: usize, load: Load) -> Run {
-        Run::open(plan, connections, load, true)
-    }
-
-    /// The same. Clients begin to send when all connections are open.
-    pub(crate) fn all_at_last(plan: &Plan, connections: usize, load: Load) -> Run {
-        let mut run = Run::open(plan, connections, load, false);
-        for at in 1..run.programs.len() {
-            for (slot, connection) in &mut run.programs[at].connections {
-                connection.tx_head = first_bytes(load, run.buffer);
-                bump(&mut run.net.stations[at], *slot, connection);
-            }
-        }
-        run
-    }
-
-    fn open(plan: &Plan, connections: usize, load: Load, at_once: bool) -> Run {
         let net = Net::new(plan);
         let clients = plan.hosts - 1;
         let programs = (0..plan.hosts).map(|_| Program { connections: HashMap::new(), wake_at: 0 }).collect();
         let to_open = (0..connections).rev().map(|number| (1 + number % clients, number)).collect();
         let moved = vec![0; connections];
         let (opening, latencies) = (HashMap::new(), Vec::new());
-        let buffer = plan.buffer;
-        let mut run = Run { net, load, at_once, buffer, programs, to_open, opening, open: 0, moved, latencies };
+        let mut run = Run { net, load, buffer: plan.buffer, programs, to_open, opening, open: 0, moved, latencies };
         run.listen();
         let until = run.net.now + 20 * crate::network::SECOND;
         while run.open < connections {
@@ -107,8 +88,7 @@ impl Run {
             }
         };
         self.net.stations[0].ask(Request::Listen { tag: 2, binding, backlog: 4096 });
-        // As many as this are opened at most.
-        self.net.stations[0].ask(Request::Arm { binding, credits: 16_384 });
+        self.net.stations[0].ask(Request::Arm { binding, credits: 4096 });
     }
 
     /// Runs for a time.
@@ -171,8 +151,8 @@ impl Run {
             };
             let now = self.net.now;
             let mut connection = Connection { number, tx_head: 0, rx_head: 0, asked_at: now, answered: 0 };
-            if at > 0 && self.at_once {
-                connection.tx_head = first_bytes(self.load, self.buffer);
+            if at > 0 {
+                connection.tx_head = if let Load::Requests(size) = self.load { size } else { self.buffer };
                 bump(&mut self.net.stations[at], slot, &connection);
             }
             self.programs[at].connections.insert(slot, connection);
@@ -210,10 +190,6 @@ impl Run {
             bump(&mut self.net.stations[at], completion.slot, connection);
         }
     }
-}
-
-fn first_bytes(load: Load, buffer: u32) -> u32 {
-    if let Load::Requests(size) = load { size } else { buffer }
 }
 
 fn bump(station: &mut Station, slot: Slot, connection: &Connection) {
