@@ -440,9 +440,9 @@ impl FlowTimers {
     ///
     /// Section 7.2 allows for an acknowledgement of one segment that is held back, so that no probe is in vain
     /// ([`FlowOptions::tail_probe_ack_delay`]). By default this timer counts on the round trips that were measured,
-    /// which have the time that acknowledgements were held back. A
-    /// peer that begins to hold them back for longer is sent a segment in vain. So each probe doubles the time until
-    /// the next one, and each acknowledgement without one halves it: after a few, they are measured again.
+    /// which have the time that acknowledgements were held back. A peer that begins to hold them back for longer is
+    /// sent a segment in vain. So each probe doubles the time until the next one, and each acknowledgement without one
+    /// halves it: after a few, they are measured again.
     // Meets RFC 8985: 7.2-a, 7.2-b, 7.2-c.
     fn tail_due(&self, figures: &FlowFigures, options: &FlowOptions, interval: Nanos, mss: u32) -> Option<Nanos> {
         let (least, single) = (options.tail_probe, figures.outstanding <= mss);

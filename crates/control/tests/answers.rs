@@ -2,21 +2,11 @@
 mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
-use support::recording::{Recorded, Recording, Shared, header, parse, tcp_frame};
+use support::recording::{Recorded, Shared, header, parse, tcp_frame, two};
 use support::unknown_peers::icmp_unreachable;
 use support::*;
 use wire::Seq;
 use wire::tcp::{Flags, Header};
-
-fn two() -> (Net, [Shared; 2]) {
-    let mut logs = Vec::new();
-    let net = Net::new(vec![config(0), config(1)], |_, _| {
-        let (engine, log) = Recording::boxed();
-        logs.push(log);
-        engine
-    });
-    (net, logs.try_into().ok().unwrap())
-}
 
 /// Headers of what a node sent since, with the port that they go to.
 fn sent(net: &Net, node: usize, since: usize) -> Vec<Header> {

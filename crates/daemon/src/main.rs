@@ -40,9 +40,8 @@ fn serve(arguments: &Arguments) -> Result<(), String> {
         config.service.socket = Some(socket.clone());
     }
     if arguments.background {
-        let log = background::log(arguments, &config.service);
-        let daemon = background::start(log.as_deref())?;
-        if let Some(log) = log.as_ref().or(arguments.log.as_ref()) {
+        let (daemon, log) = background::start(arguments, &config.service)?;
+        if let Some(log) = log {
             print(&format!("the daemon logs to {}", log.display()))?;
         }
         return print(&format!("the daemon runs in the background as process {daemon}"));

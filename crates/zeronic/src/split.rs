@@ -250,8 +250,7 @@ impl<M: Memory> Unit<M> {
     fn keep(&mut self, flow: FlowId, placed: usize, came: Came, pool: &mut FramePool) -> bool {
         let Came { segment, mark, frame } = came;
         let missing = (segment.payload_len - placed) as u64;
-        let Some(kind) = self.header_state(flow).map(|way| way.kind) else { return false };
-        let shortage = self.shortage_of(kind);
+        let Some(shortage) = self.kind(flow).map(|kind| self.shortage_of(kind)) else { return false };
         let kept = match shortage {
             Shortage::Drop => {
                 self.drops.count(DropReason::NoPlace);

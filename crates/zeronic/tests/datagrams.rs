@@ -2,7 +2,7 @@
 #[path = "support/ends.rs"]
 mod ends;
 
-use ends::{Below, Buffer, DEVICE_AT, DOMAIN, End, Habit, device_in, end, fill};
+use ends::{Below, Buffer, DEVICE_AT, DOMAIN, End, Habit, carry_out, device_in, end, fill};
 use engine::DropReason;
 use engines::EngineKind;
 use memory::{DmaCopy, DmaQueue, DmaServer, Key};
@@ -225,14 +225,7 @@ impl Device {
     }
 
     fn make(&mut self, copy: &DmaCopy) {
-        let begin = (copy.address - DEVICE_AT) as usize;
-        let bytes = &mut self.memory[begin..begin + copy.len];
-        if copy.into_device {
-            self.server.read(copy.at, bytes);
-        } else {
-            self.server.write(copy.at, bytes);
-        }
-        self.server.done(copy.number, 0);
+        carry_out(&mut self.server, copy, &mut self.memory);
     }
 
     fn bytes(&self, place: u64, len: usize) -> &[u8] {

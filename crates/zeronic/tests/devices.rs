@@ -3,7 +3,7 @@
 mod ends;
 mod support;
 
-use ends::{Below, DEVICE_AT as FIRST, End, Habit, device_in};
+use ends::{Below, DEVICE_AT as FIRST, End, Habit, carry_out, device_in};
 use engines::EngineKind;
 use memory::{DmaCopy, DmaQueue, DmaServer, Fault, Key, Limits as MemoryLimits, MemoryTable};
 use port::FabricConfig;
@@ -46,14 +46,7 @@ impl Device {
 
     /// Makes a copy, and has the data-path see it.
     fn make(&mut self, copy: DmaCopy) {
-        let begin = (copy.address - FIRST) as usize;
-        let bytes = &mut self.memory[begin..begin + copy.len];
-        if copy.into_device {
-            self.server.read(copy.at, bytes);
-        } else {
-            self.server.write(copy.at, bytes);
-        }
-        self.server.done(copy.number, 0);
+        carry_out(&mut self.server, &copy, &mut self.memory);
         assert_eq!(self.table.devices().poll(1), 1);
     }
 

@@ -1,6 +1,8 @@
 //! An engine that carries no data: it notes what it is asked for and reports what a test sets. A FIN counts as
 //! acknowledged at once.
+use super::{Net, config};
 use context::Slot;
+use control::HostConfig;
 use engine::stream::{self, FlowEnd, FlowParams, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, Nanos};
 use std::collections::HashMap;
@@ -54,6 +56,27 @@ impl Recording {
         let log = Shared::default();
         (Box::new(Recording(Arc::clone(&log), features)), log)
     }
+}
+
+/// Two hosts, and what their engines note.
+pub(crate) fn two() -> (Net, [Shared; 2]) {
+    with(vec![config(0), config(1)])
+}
+
+/// With these configurations.
+pub(crate) fn with(configs: Vec<HostConfig>) -> (Net, [Shared; 2]) {
+    with_features(configs, stream::Features::default())
+}
+
+/// With engines that offer no more than this.
+pub(crate) fn with_features(configs: Vec<HostConfig>, features: stream::Features) -> (Net, [Shared; 2]) {
+    let mut logs = Vec::new();
+    let net = Net::new(configs, |_, _| {
+        let (engine, log) = Recording::with(features);
+        logs.push(log);
+        engine
+    });
+    (net, logs.try_into().ok().unwrap())
 }
 
 impl Engine<Stream> for Recording {

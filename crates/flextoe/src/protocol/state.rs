@@ -357,6 +357,13 @@ impl ProtocolState {
         window.min(self.flight.bytes().saturating_sub(self.in_flight()))
     }
 
+    /// The sequence number of stream position `position`, where the application may write the byte before it.
+    pub(super) fn written_end(&self, position: u32) -> Option<Seq> {
+        let end = self.fixed.tx_base + position;
+        let is_in_buffer = self.una.before(end) && end - self.una <= self.fixed.tx_size;
+        (is_in_buffer && self.ends.may_write()).then_some(end)
+    }
+
     /// Bytes on their way (RFC 6675 section 2, pipe).
     pub(super) fn in_flight(&self) -> u32 {
         (self.nxt - self.una) - self.recovery.absent()

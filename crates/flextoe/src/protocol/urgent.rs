@@ -61,10 +61,7 @@ impl ProtocolState {
         flows: &mut UrgentFlows,
         observer: O,
     ) {
-        let end = self.fixed.tx_base + position;
-        if !self.una.before(end) || end - self.una > self.fixed.tx_size || !self.ends.may_write() {
-            return work.drop_for(DropReason::BumpRange, observer);
-        }
+        let Some(end) = self.written_end(position) else { return work.drop_for(DropReason::BumpRange, observer) };
         flows.0.entry(work.flow).or_default().write(end);
         self.urgent = true;
         self.set_nagle(self.has_nagle());

@@ -4,7 +4,7 @@
 use control::{HostConfig, MemoryConfig};
 use engine::ROUND_BYTES;
 use engines::{EngineKind, Mapping};
-use memory::{DmaQueue, DmaServer, Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
+use memory::{DmaCopy, DmaQueue, DmaServer, Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
 use port::{Fabric, FabricConfig, FabricPort, FramePool, Netns, Port, PortDrops};
 use rustix::event::PollFlags;
 use shm::{ByteRing, Doorbell, Region, handover};
@@ -60,6 +60,18 @@ pub(crate) fn device_in(
     table.devices().add(&queue);
     let key = table.register_device(domain, &queue, DEVICE_AT, bytes as u64, Rights::LOCAL_WRITE).unwrap();
     (queue, server, key)
+}
+
+/// Makes a copy that was ordered, in the device's memory.
+pub(crate) fn carry_out(server: &mut DmaServer, copy: &DmaCopy, memory: &mut [u8]) {
+    let begin = (copy.address - DEVICE_AT) as usize;
+    let bytes = &mut memory[begin..begin + copy.len];
+    if copy.into_device {
+        server.read(copy.at, bytes);
+    } else {
+        server.write(copy.at, bytes);
+    }
+    server.done(copy.number, 0);
 }
 
 /// A registered buffer, used as a ring.
