@@ -75,8 +75,13 @@ static void *run(void *argument) {
         memset(got, 0x11, (size_t)n);
         done += (uint64_t)n;
     }
+    /* With a time-out, the end may come later. */
     char end;
-    if (recv(job->fd, &end, 1, 0) != 0) errno = EPROTO, die("the end");
+    ssize_t n;
+    do n = recv(job->fd, &end, 1, 0);
+    while (n < 0 && (errno == EINTR || errno == EAGAIN));
+    if (n > 0) errno = EPROTO;
+    if (n != 0) die("the end");
     free(got);
     close(job->fd);
     return NULL;

@@ -182,9 +182,12 @@ impl DirectWords {
         }
     }
 
-    /// The engine is gone: all that may lie there does.
+    /// The engine is gone: all that may lie there does. A stretch that was over before stays as it ended.
     pub fn abandon(&self) {
         let now = self.owner().load(Acquire);
+        if now & ALL == 0 {
+            return;
+        }
         let Post { pos, len, .. } = self.posted();
         if now & TAKEN == 0 {
             self.from().store(pos.wrapping_add(len), Relaxed);
@@ -368,5 +371,17 @@ mod tests {
         assert!(words.begin_at(at(7)).is_some());
         words.abandon();
         assert_eq!((words.landed(POS, 5000), words.hold(true)), (7..1000, PlacementTarget::None));
+    }
+
+    #[test]
+    fn what_an_engine_gave_back_before_it_was_gone_stays_where_it_lies() {
+        let words = words();
+        for end in [300, 1000] {
+            assert!(words.post(POST));
+            assert_eq!((words.hold(true), words.begin_at(at(7))), (PlacementTarget::New, Some(POST)));
+            words.give_back(at(end));
+            words.abandon();
+            assert_eq!(words.landed(POS, 5000), 7..end, "the bytes from {end} on lie in the ring");
+        }
     }
 }
