@@ -45,15 +45,25 @@ static inline void make_words(uint64_t seed, uint64_t at, uint64_t *into, size_t
     for (size_t i = 0; i < words; i++) into[i] = mix(seed + at / 8 + i);
 }
 
+/* Says which byte of a stream is another, with what is there instead: that tells a stale buffer from a wrong place. */
+static inline void die_of_byte(uint64_t seed, uint64_t at, const char *got, size_t length) {
+    fprintf(stderr, "%s: byte %llu of stream %llu is another;", program_invocation_short_name, (unsigned long long)at,
+            (unsigned long long)seed);
+    uint64_t skip = -at & 7, there = 0, near = 64 << 20, first = at / 8 > near ? at / 8 - near : 0;
+    if (length < skip + 8) fprintf(stderr, " it is among the last bytes of a receive\n"), exit(1);
+    memcpy(&there, got + skip, 8);
+    for (uint64_t i = first; i < at / 8 + near; i++)
+        if (mix(seed + i) == there)
+            fprintf(stderr, " the word behind it belongs at byte %llu;", (unsigned long long)i * 8);
+    fprintf(stderr, " the word is %016llx, of %zu bytes left\n", (unsigned long long)there, length);
+    exit(1);
+}
+
 /* Compares bytes of such a stream, from byte `at` on; ends the program at the first that is another. */
 static inline void check_words(uint64_t seed, uint64_t at, const char *got, size_t length) {
     for (size_t i = 0; i < length; i++) {
         uint64_t word = mix(seed + (at + i) / 8);
-        if (got[i] != ((const char *)&word)[(at + i) % 8]) {
-            fprintf(stderr, "%s: byte %llu of stream %llu is another\n", program_invocation_short_name,
-                    (unsigned long long)(at + i), (unsigned long long)seed);
-            exit(1);
-        }
+        if (got[i] != ((const char *)&word)[(at + i) % 8]) die_of_byte(seed, at + i, got + i, length - i);
     }
 }
 

@@ -47,6 +47,9 @@ impl Router {
         );
         let (configuration, pid) = (files.join("radvd.conf"), files.join("pid"));
         fs::write(&configuration, text).unwrap();
+        // Otherwise the kernel does not take hosts' addresses from their questions, and asks for each. An answer waits
+        // meanwhile, also behind the last advertisement (RFC 4861 section 6.2.6).
+        netns.run(|| fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1")).unwrap().unwrap();
         let mut command = Command::new("radvd");
         command.args(["-n", "-m", "stderr", "-C"]).arg(&configuration).arg("-p").arg(&pid);
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stderr(Stdio::null());
