@@ -6,6 +6,7 @@ use crate::daemon::attach::{self, Failure};
 use crate::state::context_side::Context;
 use crate::state::listener::Listener;
 use crate::state::lost::{Lost, Remains};
+use crate::state::set::EpollSet;
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
@@ -116,7 +117,19 @@ impl Lib {
         if remainder.waits() {
             warn::line(&remainder.sentence());
         }
+        self.wake_all();
+    }
+
+    /// Wakes all threads that wait. The end of the daemon's socket wakes them as well, but a thread that comes to look
+    /// after this one has closed it finds nothing, and sleeps on: on bells that nobody rings any more.
+    fn wake_all(&mut self) {
         self.wake_askers();
+        for index in self.sockets.indices() {
+            self.sockets.get(index).into_iter().for_each(readiness::wake_waiters);
+        }
+        for index in self.sets.indices() {
+            self.sets.get_mut(index).into_iter().for_each(EpollSet::wake_all);
+        }
     }
 
     /// A socket is without its daemon; returns what of it may come back.
@@ -214,11 +227,15 @@ impl Lib {
             Ok(context) => {
                 let returned = context.welcome.returned;
                 self.attached(context);
-                let went_on = remains.map(|remains| match returned {
-                    true => self.go_on_with(&remains),
-                    false => WentOn { on: 0, ended: self.end_connections() },
-                });
-                self.listen_again(went_on.unwrap_or_default());
+                let went_on = match remains {
+                    None => WentOn::default(),
+                    Some(_) if !returned => WentOn { on: 0, ended: self.end_connections() },
+                    Some(remains) => match self.go_on_with(&remains) {
+                        Some(went_on) => went_on,
+                        None => return self.wait_longer(*remains),
+                    },
+                };
+                self.listen_again(went_on);
             }
             Err(Failure::Absent(_)) => {
                 let wanted = remains.is_some()
@@ -239,9 +256,14 @@ impl Lib {
         }
     }
 
+    /// The daemon that had just come is gone as well: all wait for the one after it.
+    fn wait_longer(&mut self, Remains { home, closed, .. }: Remains) {
+        self.link = Link::Lost(Lost::now(true), Some(Box::new(Remains::now(&home, closed))));
+    }
+
     /// The next daemon has the region with the connections in it: those go on that it can go on with. Returns how many
-    /// do, and how many do not.
-    fn go_on_with(&mut self, remains: &Remains) -> WentOn {
+    /// do, and how many do not; nothing where the daemon is gone meanwhile.
+    fn go_on_with(&mut self, remains: &Remains) -> Option<WentOn> {
         let closed = &remains.closed;
         let kept = |index: usize| match &self.sockets.get(index)?.kind {
             Kind::Stream(stream) => Some((stream.surviving_connection()?, index)),
@@ -251,14 +273,9 @@ impl Lib {
         let all: Vec<SurvivingConnection> =
             open.iter().map(|(kept, _)| *kept).chain(closed.iter().map(|(kept, _)| *kept)).collect();
         // Until here, connections are named by the number that their context had.
+        let go_on = self.ask_to_go_on(&all)?;
         let number = self.context().map_or(0, |context| context.welcome.context);
         remains.home.is_now(number);
-        let mut go_on = BTreeSet::new();
-        for some in all.chunks(MOST_KEPT) {
-            let Some(context) = self.context() else { break };
-            let slots = attach::resume(context.control(), some.to_vec()).unwrap_or_default();
-            go_on.extend(slots.iter().map(|slot| slot.index));
-        }
         let mut lost = 0;
         for (kept, index) in &open {
             if go_on.contains(&kept.slot.index) {
@@ -273,7 +290,22 @@ impl Lib {
             let Some(context) = self.context() else { break };
             context.send_request_surely(Request::Close { slot, tx_head, rx_head, abort: *abort });
         }
-        WentOn { on: open.len() - lost, ended: lost }
+        Some(WentOn { on: open.len() - lost, ended: lost })
+    }
+
+    /// The slots of those connections that the daemon goes on with; nothing where it is gone meanwhile. Until it has
+    /// answered for all of them, the library's side of each stays as it was: the one after it may be asked the same.
+    fn ask_to_go_on(&mut self, all: &[SurvivingConnection]) -> Option<BTreeSet<u32>> {
+        let mut go_on = BTreeSet::new();
+        for some in all.chunks(MOST_KEPT) {
+            let context = self.context()?;
+            match attach::resume(context.control(), some.to_vec()) {
+                Some(slots) => go_on.extend(slots.iter().map(|slot| slot.index)),
+                None if context.daemon_is_gone() => return None,
+                None => {}
+            }
+        }
+        Some(go_on)
     }
 
     /// A connection is the next daemon's.
@@ -316,6 +348,10 @@ impl Lib {
             match self.bring_back(index) {
                 None => {}
                 Some(Ok(())) => back += 1,
+                // The daemon that had just come is gone as well: listeners wait for the one after it, too.
+                Some(Err(_)) if self.context().is_some_and(|context| context.daemon_is_gone()) => {
+                    return self.daemon_died();
+                }
                 Some(Err((local, errno))) => {
                     self.give_listener_up(index);
                     lost.push(format!("{local} ({})", std::io::Error::from_raw_os_error(errno)));
@@ -348,7 +384,7 @@ impl Lib {
         let listener = self.listener_at(index)?;
         let local = listener.bound.local;
         let (ticket, backlog) = (listener.ticket.clone(), listener.backlog);
-        let interested = listener.credits.take().is_some();
+        let interested = listener.credits.is_some();
         let Link::Attached(context) = &mut self.link else { return None };
         let binding =
             match ticket.ok_or(libc::EACCES).and_then(|ticket| attach::listen(context.control(), *ticket, backlog)) {
@@ -356,7 +392,8 @@ impl Lib {
                 Err(errno) => return Some(Err((local, errno))),
             };
         context.listeners.insert(binding, key);
-        self.listener_at(index)?.bound.binding = binding;
+        let listener = self.listener_at(index)?;
+        (listener.bound.binding, listener.credits) = (binding, None);
         let socket = self.sockets.get(index)?;
         let (interested, in_kernel) = (interested || !socket.watchers.is_empty(), socket.listens_in_kernel());
         self.serve_loopback(binding, in_kernel);

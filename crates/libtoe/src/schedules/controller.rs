@@ -2,7 +2,7 @@
 #[path = "../../tests/loop_host/mod.rs"]
 mod loop_host;
 
-pub(super) use loop_host::{ADDRESS, LoopHost};
+pub(super) use loop_host::{ADDRESS, Death, LoopHost};
 
 use super::plan::{Choice, Plan};
 use libc::{c_int, sigset_t};
@@ -125,6 +125,8 @@ pub(super) struct Control {
     /// The plan's value at the step at which a thread yielded.
     choice: AtomicU32,
     clock: AtomicU64,
+    /// The daemon dies with its next round.
+    pub dies: Mutex<Option<Death>>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -136,6 +138,7 @@ pub(super) static CONTROL: Control = Control {
     step: AtomicU32::new(0),
     choice: AtomicU32::new(NONE),
     clock: AtomicU64::new(0),
+    dies: Mutex::new(None),
 };
 
 impl Control {
@@ -315,6 +318,9 @@ impl Controller<'_> {
     }
 
     fn daemon(&mut self) {
+        if let Some(death) = CONTROL.dies.lock().unwrap().take() {
+            self.host.die(death);
+        }
         self.idle = !self.host.round();
     }
 

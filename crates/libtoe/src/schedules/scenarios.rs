@@ -2,7 +2,7 @@
 //!
 //! Their sleeps have time-outs of ten seconds or none. So where time leaps by more than the library's own short naps,
 //! somebody slept although there was something for them.
-use super::controller::{ADDRESS, Act};
+use super::controller::{ADDRESS, Act, CONTROL, Death};
 use libc::{c_int, c_void, epoll_event, pollfd, sockaddr_in};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -13,23 +13,33 @@ use std::sync::atomic::Ordering::SeqCst;
 pub(super) struct Scenario {
     pub name: &'static str,
     pub make: fn() -> Vec<Act>,
+    /// How often a daemon dies.
+    pub deaths: u32,
+}
+
+const fn scenario(name: &'static str, make: fn() -> Vec<Act>) -> Scenario {
+    Scenario { name, make, deaths: 0 }
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    Scenario { name: "a-set-each", make: a_set_each },
-    Scenario { name: "one-set-once", make: || one_set(EPOLLIN | libc::EPOLLONESHOT as u32) },
-    Scenario { name: "one-set-edge", make: || one_set(EPOLLIN | libc::EPOLLET as u32) },
-    Scenario { name: "one-set-level", make: || one_set(EPOLLIN) },
-    Scenario { name: "one-set-exclusive", make: || one_set(EPOLLIN | libc::EPOLLEXCLUSIVE as u32) },
-    Scenario { name: "one-set-busy", make: one_set_busy },
-    Scenario { name: "mixed", make: mixed },
-    Scenario { name: "nested", make: nested },
-    Scenario { name: "polled-set", make: polled_set },
-    Scenario { name: "kernel-beside", make: kernel_beside },
-    Scenario { name: "acceptors", make: acceptors },
-    Scenario { name: "room", make: room },
-    Scenario { name: "requests", make: requests },
-    Scenario { name: "ends", make: ends },
+    scenario("a-set-each", a_set_each),
+    scenario("one-set-once", || one_set(EPOLLIN | libc::EPOLLONESHOT as u32)),
+    scenario("one-set-edge", || one_set(EPOLLIN | libc::EPOLLET as u32)),
+    scenario("one-set-level", || one_set(EPOLLIN)),
+    scenario("one-set-exclusive", || one_set(EPOLLIN | libc::EPOLLEXCLUSIVE as u32)),
+    scenario("one-set-busy", one_set_busy),
+    scenario("mixed", mixed),
+    scenario("nested", nested),
+    scenario("polled-set", polled_set),
+    scenario("kernel-beside", kernel_beside),
+    scenario("acceptors", acceptors),
+    scenario("room", room),
+    scenario("requests", requests),
+    scenario("ends", ends),
+    Scenario { deaths: 1, ..scenario("daemon-gone", daemon_gone) },
+    Scenario { deaths: 1, ..scenario("daemon-killed", || daemon_killed(Death::Survived)) },
+    Scenario { deaths: 2, ..scenario("daemon-killed-resuming", || daemon_killed(Death::ResumingToo)) },
+    Scenario { deaths: 2, ..scenario("daemon-killed-listening", || daemon_killed(Death::ListeningToo)) },
 ];
 
 const EPOLLIN: u32 = libc::EPOLLIN as u32;
@@ -76,7 +86,7 @@ fn accept(listener: RawFd) -> RawFd {
 }
 
 /// Two ends of a connection. The stand-in opens one when somebody accepts it.
-fn pair() -> (RawFd, RawFd) {
+pub(super) fn pair() -> (RawFd, RawFd) {
     let ((listener, address), client) = (listen(), socket());
     set_flags(client, libc::O_NONBLOCK);
     // SAFETY: a local of the right size.
@@ -143,7 +153,7 @@ fn wait_for_some<const MOST: usize>(set: RawFd) -> Vec<(RawFd, u32)> {
     events[..found].iter().map(|event| (event.u64 as RawFd, event.events)).collect()
 }
 
-fn event() -> RawFd {
+pub(super) fn event() -> RawFd {
     // SAFETY: a plain call.
     check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) } as isize) as RawFd
 }
@@ -158,6 +168,13 @@ fn clear(event: RawFd) {
     let mut count = 0u64;
     // SAFETY: eight local bytes.
     unsafe { libc::read(event, (&raw mut count).cast(), 8) };
+}
+
+/// Somebody has written to an eventfd.
+pub(super) fn is_readable(event: RawFd) -> bool {
+    let mut fds = [pollfd { fd: event, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: a local, without waiting.
+    check(unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) } as isize) > 0
 }
 
 /// Sends a byte and waits for the same one.
@@ -193,7 +210,7 @@ fn serve_in_set(set: RawFd, fd: RawFd) {
     close(set);
 }
 
-fn set_with(fd: RawFd) -> RawFd {
+pub(super) fn set_with(fd: RawFd) -> RawFd {
     let set = set();
     control(set, libc::EPOLL_CTL_ADD, fd, EPOLLIN);
     set
@@ -496,4 +513,74 @@ fn ends() -> Vec<Act> {
         connections.iter().for_each(|(fd, _)| close(*fd));
     };
     vec![Box::new(reader), Box::new(in_set), Box::new(shut), Box::new(closer)]
+}
+
+/// Ends in a reset, where the call failed.
+fn is_reset(result: isize) -> bool {
+    let reset = [libc::ECONNRESET, libc::EPIPE];
+    assert!(result >= 0 || reset.contains(&crate::system::errno::get()), "errno {}", crate::system::errno::get());
+    result < 0
+}
+
+/// The daemon is gone, and the next one does not have the connections: that wakes whoever waits. The thread that saw it
+/// first may never call again.
+fn daemon_gone() -> Vec<Act> {
+    let [(a, reads), (b, in_set), (writes, d)] = [pair(), pair(), pair()];
+    let mut byte = 0u8;
+    // SAFETY: a local byte.
+    let reader = move || {
+        assert!(is_reset(unsafe { libc::read(reads, (&raw mut byte).cast(), 1) }));
+        close(reads);
+    };
+    let set = set_with(in_set);
+    let in_set = move || {
+        assert_ne!(wait(set).1 & libc::EPOLLERR as u32, 0);
+        close(in_set);
+        close(set);
+    };
+    let writer = move || {
+        let bytes = vec![7u8; 50_000];
+        // SAFETY: a local slice.
+        while !is_reset(unsafe { libc::send(writes, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) }) {}
+        close(writes);
+    };
+    let killer = move || {
+        *CONTROL.dies.lock().unwrap() = Some(Death::WithAll);
+        [a, b, d].into_iter().for_each(close);
+    };
+    vec![Box::new(reader), Box::new(in_set), Box::new(writer), Box::new(killer)]
+}
+
+/// A daemon is killed in the middle of conversations, and the next one goes on with them, or the one after it. So does
+/// a listener.
+fn daemon_killed(death: Death) -> Vec<Act> {
+    let [(a, of_a), (b, of_b), (c, of_c)] = [pair(), pair(), pair()];
+    let (listener, address) = listen();
+    let speaker = move || {
+        for round in 0..ROUNDS {
+            if round == ROUNDS / 2 {
+                *CONTROL.dies.lock().unwrap() = Some(death);
+            }
+            ask(a, round as u8);
+            ask(b, round as u8);
+        }
+        [a, b].into_iter().for_each(close);
+        speak([connect(address)]);
+    };
+    let reader = move || {
+        assert_eq!(get(of_c), None);
+        close(of_c);
+    };
+    let server = move || {
+        serve(of_a);
+        // What only waits meanwhile goes on as well.
+        close(c);
+    };
+    let acceptor = move || {
+        serve(accept(listener));
+        close(listener);
+    };
+    let set = set_with(of_b);
+    let in_set = move || serve_in_set(set, of_b);
+    vec![Box::new(speaker), Box::new(server), Box::new(in_set), Box::new(reader), Box::new(acceptor)]
 }

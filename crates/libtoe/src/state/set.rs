@@ -102,6 +102,12 @@ impl EpollSet {
         }
     }
 
+    /// Wakes the threads that sleep on it, and those that wait for it and others.
+    pub(crate) fn wake_all(&mut self) {
+        self.kick();
+        self.waiters.as_slice().iter().for_each(|fd| waking::wake(*fd));
+    }
+
     /// A thread begins to sleep on it: a [kick](EpollSet::kick) ends that.
     pub(crate) fn add_sleeper(&mut self) {
         self.sleepers += 1;
@@ -173,8 +179,7 @@ pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u3
 #[cold]
 fn wake_sleepers(sets: &mut Slab<EpollSet>, set: u32) {
     let Some(found) = sets.get_mut(set as usize) else { return };
-    found.kick();
-    found.waiters.as_slice().iter().for_each(|fd| waking::wake(*fd));
+    found.wake_all();
     for parent in found.parents.clone().as_slice() {
         became_ready(sets, *parent, events::IN);
     }

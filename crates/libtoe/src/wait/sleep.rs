@@ -73,13 +73,14 @@ pub(super) fn sleep<T>(
     lib.send_held();
     let place = SleepTarget::of(lib, wait, follower)?;
     let short = follower.leaves_it();
-    let nap = longest_nap(lib, wait.targets, naps.next()).into_iter().chain(short).min();
     let announced = if short.is_none() { lib.announce_sleep() } else { None };
     lib.drain();
     if let Some(found) = poll(lib, None) {
         lib.end_sleep(announced);
         return Ok(Woken::Found(found));
     }
+    // Afterwards: what was taken in may be that the daemon is gone, and the next one is to be tried.
+    let nap = longest_nap(lib, wait.targets, naps.next()).into_iter().chain(short).min();
     enlist(lib, wait.targets, me);
     let (taken_in, begin) = (lib.taken_in, waking::now());
     let slept = sleep_in(lib, place, Each { me, listens: announced.is_some() }, wait, nap, blocked);

@@ -3,11 +3,14 @@
 #![allow(dead_code, reason = "the example uses less of it than the tests")]
 mod connections;
 mod requests;
+mod successor;
+
+pub(crate) use successor::Death;
 
 use connections::{Connection, End};
 use context::attach::{Answer, Ask, Asked, Hello, Interface, Network, Welcome};
 use context::{ControlEnd, EngineEnd, Geometry, IpAddress, Prefix, Reply, Request, Slot, daemon_ends};
-use shm::{Doorbell, handover};
+use shm::{Doorbell, Region, handover};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use successor::Remains;
 
 /// The host's address.
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
@@ -76,6 +80,11 @@ impl LoopHost {
         LoopHost::run(path, Host { late: Some(Vec::new()), ..Host::default() })
     }
 
+    /// One whose listeners come back to its successors.
+    pub(crate) fn start_with_tickets(path: &Path) -> LoopHost {
+        LoopHost::run(path, Host { gives_tickets: true, ..Host::default() })
+    }
+
     /// As of its last round.
     pub(crate) fn shown(&self) -> Shown {
         *self.shown.lock().unwrap()
@@ -114,6 +123,11 @@ impl LoopHost {
     /// One round, while paused; returns whether there was something to do.
     pub(crate) fn round(&mut self) -> bool {
         self.paused.as_mut().is_some_and(|(host, listener)| host.round(listener))
+    }
+
+    /// It dies while paused, and a successor is there at once.
+    pub(crate) fn die(&mut self, death: Death) {
+        self.paused.iter_mut().for_each(|(host, _)| host.die(death));
     }
 
     /// What there is, while paused.
@@ -155,6 +169,7 @@ struct Binding {
 
 struct App {
     socket: OwnedFd,
+    region: Arc<Region>,
     engine: EngineEnd,
     control: ControlEnd,
     /// Generation and use of each slot.
@@ -199,6 +214,12 @@ struct Host {
     /// Processes that wait to rest, where that takes long.
     late: Option<Vec<(u32, Request)>>,
     answered_late: usize,
+    /// What lasts of the programs of a predecessor.
+    remains: Vec<Remains>,
+    /// It dies when a program asks for its connections, or for its listener.
+    dies_again: Option<Death>,
+    /// Its listeners have tickets for its successors.
+    gives_tickets: bool,
 }
 
 impl Host {
@@ -234,10 +255,15 @@ impl Host {
             }
             busy |= self.take_bumps(id);
             if self.apps.get(&id).is_some_and(|app| is_readable(&app.socket)) {
-                if self.answer(id).is_none() {
-                    self.gone(id);
-                }
                 busy = true;
+                match self.answer(id) {
+                    Some(()) => {}
+                    None if self.dies_again.is_some() => {
+                        self.die(Death::Survived);
+                        break;
+                    }
+                    None => self.gone(id),
+                }
             }
         }
         busy | self.move_bytes()
@@ -246,32 +272,43 @@ impl Host {
     /// Answers what an application asks over its socket; `None` where it is gone.
     fn answer(&mut self, id: u32) -> Option<()> {
         let message = handover::recv_bytes(self.apps[&id].socket.as_fd()).ok().filter(|message| !message.is_empty())?;
-        let home = match serde_json::from_slice(&message).unwrap() {
-            Ask::Region { context } => self.apps.get(&context).map(|app| app.control.descriptors()[0]),
-            // This host has no successor.
-            Ask::Ticket { .. } | Ask::Listen { .. } | Ask::Resume { .. } => None,
+        let mut home = None;
+        let answer = match serde_json::from_slice(&message).unwrap() {
+            Ask::Region { context } => {
+                home = self.apps.get(&context).map(|app| app.control.descriptors()[0]);
+                home.map_or(Asked::Refused, |_| Asked::Region(GEOMETRY))
+            }
+            Ask::Resume { .. } if self.dies_again == Some(Death::ResumingToo) => return None,
+            Ask::Resume { connections } => Asked::Resumed(self.resume(id, &connections)),
+            Ask::Ticket { binding } if self.gives_tickets => self.ticket(binding).map_or(Asked::Refused, Asked::Ticket),
+            Ask::Ticket { .. } => Asked::Refused,
+            Ask::Listen { .. } if self.dies_again == Some(Death::ListeningToo) => return None,
+            Ask::Listen { ticket, backlog } => self.listen_again(id, &ticket, backlog),
         };
-        let answer = home.map_or(Asked::Refused, |_| Asked::Region(GEOMETRY));
         let regions: Vec<_> = home.into_iter().collect();
         handover::send(self.apps[&id].socket.as_fd(), &serde_json::to_vec(&answer).unwrap(), &regions).ok()
     }
 
     fn welcome(&mut self, socket: OwnedFd) {
-        let (hello, _) = handover::recv(socket.as_fd()).unwrap();
+        let (hello, descriptors) = handover::recv(socket.as_fd()).unwrap();
         let hello: Hello = serde_json::from_slice(&hello).unwrap();
         if hello.host.as_deref() == Some("nowhere") {
             let answer = Answer::Refused("there is no host nowhere".into());
             handover::send(socket.as_fd(), &serde_json::to_vec(&answer).unwrap(), &[]).unwrap();
             return;
         }
-        let region = Arc::new(GEOMETRY.create_region("loop").unwrap());
         let (app_bell, daemon_bell) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
-        let context = self.number();
+        let (context, remains) = (self.number(), self.take_remains(descriptors));
+        let returned = remains.is_some();
+        let (region, slots) = match remains {
+            Some(remains) => self.rename(remains, context),
+            None => (GEOMETRY.create_region("loop").unwrap().into(), vec![(0, false); GEOMETRY.slots as usize]),
+        };
         let welcome = Answer::Welcome(Welcome {
             loopback: false,
             nagle: false,
             urgent: true,
-            returned: false,
+            returned,
             context,
             geometry: GEOMETRY,
             host: "loop".into(),
@@ -290,8 +327,7 @@ impl Host {
         let fds = [region.fd(), app_bell.as_fd(), daemon_bell.as_fd()];
         handover::send(socket.as_fd(), &serde_json::to_vec(&welcome).unwrap(), &fds).unwrap();
         let (engine, control) = daemon_ends(&region, GEOMETRY, app_bell, daemon_bell);
-        let slots = vec![(0, false); GEOMETRY.slots as usize];
-        self.apps.insert(context, App { socket, engine, control, slots });
+        self.apps.insert(context, App { socket, region, engine, control, slots });
         if let Some((token, bindings)) = hello.token.and_then(|token| self.tokens.remove_entry(&token)) {
             self.share(token, context, &bindings);
         }

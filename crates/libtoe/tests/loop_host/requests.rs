@@ -12,8 +12,7 @@ impl Host {
                 self.reply(from, reply);
             }
             Request::Listen { tag, binding, backlog } => {
-                let found = self.bindings.get_mut(&binding).unwrap();
-                (found.listening, found.backlog) = (true, backlog as usize);
+                self.listen(binding, backlog);
                 self.reply(from, Reply::Done { tag });
             }
             Request::Arm { binding, credits } => self.arm(from, binding, credits),
@@ -78,7 +77,12 @@ impl Host {
         self.apps.get_mut(&to).unwrap().reply(reply);
     }
 
-    fn bind(&mut self, from: u32, tag: u32, mut local: Endpoint, reuse: bool) -> Reply {
+    pub(super) fn listen(&mut self, binding: u32, backlog: u32) {
+        let found = self.bindings.get_mut(&binding).unwrap();
+        (found.listening, found.backlog) = (true, backlog as usize);
+    }
+
+    pub(super) fn bind(&mut self, from: u32, tag: u32, mut local: Endpoint, reuse: bool) -> Reply {
         let chosen = local.port == 0;
         while local.port == 0 || (chosen && self.bindings.values().any(|b| collide(b.local, local))) {
             local.port = 40_000 + self.number() as u16 % 20_000;
