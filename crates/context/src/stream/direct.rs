@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_gave_back_before_it_was_gone_stays_where_it_lies() {
+    fn what_was_given_back_before_the_end_stays_where_it_lies() {
         let words = words();
         for end in [300, 1000] {
             assert!(words.post(POST));
