@@ -527,8 +527,8 @@ fn is_reset(result: isize) -> bool {
 fn daemon_gone() -> Vec<Act> {
     let [(a, reads), (b, in_set), (writes, d)] = [pair(), pair(), pair()];
     let mut byte = 0u8;
-    // SAFETY: a local byte.
     let reader = move || {
+        // SAFETY: a local byte.
         assert!(is_reset(unsafe { libc::read(reads, (&raw mut byte).cast(), 1) }));
         close(reads);
     };
