@@ -4,6 +4,7 @@ use crate::cases::{Bench, LARGE, app};
 use crate::comm::listening;
 use crate::faults::Bystanders;
 use crate::over_tcp;
+use crate::process::Process;
 use crate::report::Outcome;
 use serde_json::Value;
 
@@ -111,8 +112,11 @@ fn messages_over(bench: &Bench, transport: (&'static str, u8)) -> Outcome {
         let caller = bench.client_in_background(&program, &["call", &here, &address, &port, count])?;
         Ok::<_, String>((server, caller))
     };
-    // It ends with this function.
-    let _held = calls("100000000")?;
+    // They end with this function: the first pair has the only lines.
+    let placed = calls("100000000")?;
+    explained_as(bench, &placed, "placed in the memory of receives")?;
+    let copied = calls("100000000")?;
+    explained_as(bench, &copied, "for the flow table had no line left")?;
     let served = |host: &str| streams_without_line(bench, host).map(|count| count > 0);
     let others = (0..TRANSFERS).map(|_| calls("200")).collect::<Result<Vec<_>, _>>()?;
     for (mut server, mut caller) in others {
@@ -126,6 +130,20 @@ fn messages_over(bench: &Bench, transport: (&'static str, u8)) -> Outcome {
         return Err("each connection of calls has found a line".into());
     }
     over_tcp::compared_over(bench, transport)
+}
+
+/// `opentoe why PID` explains the connection of either program so.
+fn explained_as(bench: &Bench, (server, caller): &(Process, Process), words: &str) -> Result<(), String> {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    for program in [server, caller] {
+        let mut printed = String::new();
+        let waited = bench.session.until("an explanation of its bytes", || {
+            printed = bench.session.run(daemon.toe(&["why", &program.id().to_string()]))?;
+            Ok(printed.lines().any(|line| line.starts_with("  received: ") && line.contains(words)))
+        });
+        waited.map_err(|error| format!("{error}: {printed}"))?;
+    }
+    Ok(())
 }
 
 fn files(bench: &Bench, transport: (&str, u8)) -> Result<(), String> {

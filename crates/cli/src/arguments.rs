@@ -84,7 +84,8 @@ Examples:
     /// Explain what was dropped, and why a socket is or is not accelerated
     #[command(after_help = "Examples:
   opentoe why                  what was dropped, by reason
-  opentoe why 4711 8           descriptor 8 of process 4711
+  opentoe why 4711             sockets of process 4711, and its connections of toe_comm_*
+  opentoe why 4711 8           its descriptor 8
   opentoe why --flow 3         what a connection is waiting for")]
     Why(WhyArguments),
     /// Watch hosts, modules, drops and connections live

@@ -1,6 +1,7 @@
 //! Choice of the daemon that a command addresses.
 use crate::private;
 use crate::shared::programs_of;
+use crate::zeronic;
 use context::attach::SOCKET_VARIABLE;
 use daemon::client;
 use daemon::protocol::Question;
@@ -38,7 +39,10 @@ pub(crate) fn daemon_of(argument: Option<&Path>, pid: i32) -> Result<PathBuf, St
         return Ok(socket);
     }
     let mut all: Vec<PathBuf> = running().into_iter().chain(private::running()).collect();
-    let has = |socket: &&PathBuf| client::ask(socket, &Question::Descriptors { pid, fd: None }).is_ok();
+    let has = |socket: &&PathBuf| {
+        client::ask(socket, &Question::Descriptors { pid, fd: None }).is_ok()
+            || client::ask(socket, &Question::Ls).is_ok_and(|inventory| zeronic::of_process(&inventory, pid).is_some())
+    };
     match all.iter().find(has) {
         Some(socket) => Ok(socket.clone()),
         None if all.len() > 1 => Err(format!("process {pid} is attached to none of {} daemons", all.len())),

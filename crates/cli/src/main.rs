@@ -33,6 +33,7 @@ mod volumes;
 mod wait_for;
 mod why;
 mod xdp;
+mod zeronic;
 
 use arguments::{Arguments, Verb};
 use clap::Parser;

@@ -6,6 +6,8 @@ use crate::locate;
 use crate::ls::{full, list};
 use crate::program::{self, Kind, Remark};
 use crate::table::{Table, cell, print_json, print_line, red};
+use crate::units::several;
+use crate::zeronic;
 use context::attach::{INTERCEPT_VARIABLE, SYMBOLS, own_descriptors};
 use daemon::client;
 use daemon::protocol::Question;
@@ -23,20 +25,39 @@ pub(crate) fn why(named: Option<&Path>, pid: i32, fd: Option<u32>, as_json: bool
         return Err(format!("there is no process {pid}"));
     }
     let socket = locate::daemon_of(named, pid).map_err(|error| format!("{error}: {}", reason(&place)))?;
-    let answer = client::ask(&socket, &Question::Descriptors { pid, fd }).map_err(|error| match error {
-        error if error.contains("has no context") => format!("{error}: {}", reason(&place)),
-        error => error,
-    })?;
     let name = fs::read_to_string(place.join("comm")).unwrap_or_default();
     let process = format!("{pid} ({})", name.trim());
+    let zeronic = match fd {
+        Some(_) => None,
+        None => zeronic::of_process(&client::ask(&socket, &Question::Ls)?, pid),
+    };
+    let answer = match client::ask(&socket, &Question::Descriptors { pid, fd }) {
+        Ok(answer) => answer,
+        // A program of `toe_comm_*` without sockets.
+        Err(_) if zeronic.is_some() => {
+            no_sockets(&process, &zeronic.unwrap_or_default(), as_json);
+            return Ok(());
+        }
+        Err(error) if error.contains("has no context") => return Err(format!("{error}: {}", reason(&place))),
+        Err(error) => return Err(error),
+    };
     let sockets = Sockets::of(&place, &answer)?;
     match fd {
         Some(fd) => sockets.explain(fd, &process, as_json),
         None => {
-            sockets.list(&process, as_json);
+            sockets.list(&process, &zeronic.unwrap_or_default(), as_json);
             Ok(())
         }
     }
+}
+
+fn no_sockets(process: &str, zeronic: &[Value], as_json: bool) {
+    if as_json {
+        return print_json(&json!({ "host": null, "context": null, "sockets": [], "zeronic": zeronic }));
+    }
+    let count = several(zeronic.len() as u64, "connection");
+    print_line(&format!("process {process} has no socket on OpenTOE, and {count} of toe_comm_*"));
+    zeronic.iter().for_each(zeronic::explain);
 }
 
 /// Why a process has no context.
@@ -118,7 +139,7 @@ impl<'a> Sockets<'a> {
         is_there && !is_named && self.kernel.get(&inode).is_none_or(|socket| socket.kind == KernelKind::Other)
     }
 
-    fn list(&self, process: &str, as_json: bool) {
+    fn list(&self, process: &str, zeronic: &[Value], as_json: bool) {
         let sockets = self.descriptors.iter().filter_map(|(fd, target)| match target {
             Target::Socket(inode) => Some((*fd, *inode)),
             Target::Other(_) => None,
@@ -130,9 +151,9 @@ impl<'a> Sockets<'a> {
             let sockets: Vec<Value> = rows.iter().map(Row::json).collect();
             let host = &self.report["host"];
             let own = own.len();
-            return print_json(
-                &json!({ "host": host, "context": context, "sockets": sockets, "own": own, "others": others }),
-            );
+            return print_json(&json!({
+                "host": host, "context": context, "sockets": sockets, "own": own, "others": others, "zeronic": zeronic,
+            }));
         }
         let (used, slots) = (&context["slots_used"], &context["slots"]);
         print_line(&format!(
@@ -145,6 +166,7 @@ impl<'a> Sockets<'a> {
             .for_each(|row| table.row([row.fd.to_string(), row.stack.into(), row.what.clone(), row.why.clone()]));
         table.print();
         print_line(&format!("and {others} descriptors that are no sockets, and {} sockets of libtoe's own", own.len()));
+        zeronic.iter().for_each(zeronic::explain);
     }
 
     fn explain(&self, fd: u32, process: &str, as_json: bool) -> Result<(), String> {
