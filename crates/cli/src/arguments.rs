@@ -203,13 +203,13 @@ pub(crate) struct RunArguments {
     /// Host to attach to; otherwise the daemon's first
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Engine of a daemon that is started for it
+    /// Engine of a daemon that is started for it; otherwise flextoe, with --backend laminar
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<String>,
     /// What runs the P4 program of its engine: the processor, or its RTL, simulated (docs/RTL.md)
     #[arg(long, value_name = "BACKEND", value_parser = ["native", "rtl"])]
     pub backend: Option<String>,
-    /// Write the waveform of its simulated RTL to this file (VCD), from a daemon of its own
+    /// Write the waveform of its simulated RTL to this file (VCD), from a new daemon that later programs join
     #[arg(long, value_name = "FILE", requires = "backend", conflicts_with_all = ["socket", "config"])]
     pub waveform: Option<PathBuf>,
     /// Start a daemon for this program alone, whatever runs already

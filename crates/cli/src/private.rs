@@ -35,7 +35,7 @@ pub(crate) struct Private {
 pub(crate) struct Embedded<'a> {
     /// Name of its host.
     pub host: Option<&'a str>,
-    /// The host's engine.
+    /// The host's engine; otherwise the default one, or the one that runs P4 where there is a backend.
     pub engine: Option<&'a str>,
     /// What runs that engine's program.
     pub backend: Option<&'a str>,
@@ -62,7 +62,8 @@ pub(crate) fn from_file(file: &Path) -> Result<Private, String> {
 /// A daemon with one host on an embedded fabric, joined to the kernel by a TAP device where that is allowed.
 pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
     let host = plan.host.unwrap_or("toe");
-    let engine = plan.engine.unwrap_or(EngineKind::default().name());
+    let default = plan.backend.map_or_else(EngineKind::default, |_| EngineKind::Laminar);
+    let engine = plan.engine.unwrap_or(default.name());
     let Some(kind) = EngineKind::of_name(engine) else {
         let names: Vec<&str> = EngineKind::ALL.iter().map(|known| known.name()).collect();
         return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
@@ -97,7 +98,7 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
         text += &format!("[host.memory]\nheap_bytes = {HEAP}\n");
     }
     if plan.backend == Some(Backend::Rtl.name()) {
-        eprintln!("opentoe: the model of the program's RTL is built first, which takes a minute; later starts find it");
+        eprintln!("opentoe: the model of the program's RTL is built where an earlier start left none: a minute or two");
     }
     let directory = directory()?;
     let file = directory.join("toed.toml");

@@ -149,7 +149,7 @@ fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
     let (backend, waveform, heap) = (arguments.backend.as_deref(), arguments.waveform.as_deref(), arguments.heap);
     let Private { socket, sentences } = match (&arguments.config, arguments.network.as_deref()) {
         (Some(file), _) => private::from_file(file)?,
-        (None, None) if !arguments.private && waveform.is_none() => shared::join_or_start(arguments)?,
+        (None, None) if !arguments.private => shared::join_or_start(arguments)?,
         (None, network) => {
             private::embedded(&Embedded { host, engine, backend, waveform, network, shared: false, heap })?
         }

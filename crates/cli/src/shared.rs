@@ -13,18 +13,19 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Joins the user's daemon, or starts it. A program that asks for another host, engine, backend or
-/// for a heap gets one with that.
+/// Joins the user's daemon, or starts it. A program that asks for another host, engine, backend or for a heap gets one
+/// with that. One that asks for a waveform starts a new one: a waveform begins with its daemon.
 pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
     // Of two that begin at the same time, one starts the daemon and the other joins it.
     let _lock = StartLock::of_user();
-    if let Some(joined) = private::running().into_iter().find_map(|socket| join(&socket, arguments)) {
+    let waveform = arguments.waveform.as_deref();
+    let mut running = if waveform.is_some() { Vec::new() } else { private::running() }.into_iter();
+    if let Some(joined) = running.find_map(|socket| join(&socket, arguments)) {
         return Ok(joined);
     }
     let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
-    let backend = arguments.backend.as_deref();
-    let heap = arguments.heap;
-    private::embedded(&Embedded { host, engine, backend, waveform: None, network: None, shared: true, heap })
+    let (backend, heap) = (arguments.backend.as_deref(), arguments.heap);
+    private::embedded(&Embedded { host, engine, backend, waveform, network: None, shared: true, heap })
 }
 
 /// Joins the daemon at this socket, where it is the user's own and has what the program asks for.

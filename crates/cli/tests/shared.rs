@@ -5,6 +5,7 @@ use port::Netns;
 use rustix::process::{Pid, Signal, kill_process};
 use scratch::{Scratch, any_library, error};
 use serde_json::Value;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -179,6 +180,34 @@ fn a_different_request_gets_a_daemon_of_its_own() {
     assert_ne!(alone.socket, joins.socket);
     drop([alone, joins].map(Program::end));
     scratch.becomes_empty();
+}
+
+/// A waveform of a connection needs the two programs of it.
+#[test]
+fn a_daemon_that_writes_a_waveform_is_joined() {
+    let Some(netns) = network() else { return };
+    if Command::new("verilator").arg("--version").output().is_err() {
+        println!("skipped: verilator is not installed (tests/setup installs it)");
+        return;
+    }
+    let scratch = Scratch::new();
+    let folder = Scratch::new();
+    let file = folder.0.join("wave.vcd");
+    let start = |options: &[&str]| Program::start(run(&scratch, options), &netns);
+    let before = start(&["--backend", "rtl"]);
+    let first = start(&["--backend", "rtl", "--waveform", file.to_str().unwrap()]);
+    // It begins with its daemon, so with a new one.
+    assert_ne!(before.socket, first.socket);
+    before.end();
+    scratch.shrinks_to(1);
+    let mut second = start(&["--backend", "rtl"]);
+    assert_eq!(first.socket, second.socket);
+    let listed = second.asks("ls");
+    assert!(listed.contains("laminar, simulated RTL"), "{listed}");
+    drop([first, second].map(Program::end));
+    scratch.becomes_empty();
+    let begin = fs::read_to_string(file).unwrap();
+    assert!(begin.starts_with("$version"), "{}", &begin[..begin.len().min(100)]);
 }
 
 #[test]

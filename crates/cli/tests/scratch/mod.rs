@@ -35,8 +35,13 @@ impl Scratch {
 
     /// Nothing is left in it, soon.
     pub(crate) fn becomes_empty(&self) {
+        self.shrinks_to(0);
+    }
+
+    /// No more than so many directories and files are left in it, soon.
+    pub(crate) fn shrinks_to(&self, most: usize) {
         let begin = Instant::now();
-        while self.entries() > 0 {
+        while self.entries() > most {
             assert!(begin.elapsed() < Duration::from_secs(60), "something is left in {}", self.0.display());
             sleep(Duration::from_millis(10));
         }

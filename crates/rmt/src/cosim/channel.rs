@@ -25,6 +25,9 @@ const BLOCK: usize = 32 << 10;
 /// How often, every ten milliseconds, a process that was asked to end is checked before it is killed.
 const CHECKS: u32 = 200;
 
+/// So many bytes of what the process prints of a failure are reported.
+const MOST_PRINTED: u64 = 1000;
+
 /// A running simulation.
 pub(super) struct Channel {
     child: Child,
@@ -61,7 +64,11 @@ impl Channel {
         socket.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
         let mut command = Command::new(&executable.path);
         command.args(&executable.waveform).env_clear();
-        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(OwnedFd::from(both)));
+        // Whoever reads what the starting process prints is not to wait for this one, which may outlive it.
+        command
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(OwnedFd::from(both)))
+            .stderr(Stdio::piped());
         // What ends this process from the terminal reaches the other one by the socket's end, so that it ends last.
         let child = command.process_group(0).spawn().map_err(failed)?;
         drop(command);
@@ -185,10 +192,23 @@ impl Channel {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 format!("did not answer for {} seconds", TIMEOUT.as_secs())
             }
-            _ => "has ended".into(),
+            _ => match self.printed() {
+                printed if printed.is_empty() => "has ended".into(),
+                printed => format!("has ended ({printed})"),
+            },
         };
         let process = self.child.id();
         self.failure = Some(format!("the process that simulates the RTL ({process}) {why}: start the host again"));
+    }
+
+    /// What the process, which has ended, printed of a failure.
+    fn printed(&mut self) -> String {
+        let mut printed = Vec::new();
+        if let Some(error) = self.child.stderr.take() {
+            // What cannot be read is not reported.
+            let _ = error.take(MOST_PRINTED).read_to_end(&mut printed);
+        }
+        String::from_utf8_lossy(&printed).trim().replace('\n', "; ")
     }
 }
 
@@ -205,5 +225,17 @@ impl Drop for Channel {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_printed_before_its_end_is_reported() {
+        let executable = Executable { path: "/bin/ls".into(), waveform: Some("/no/such/file".into()) };
+        let failure = Channel::start(&executable).map(drop).unwrap_err();
+        assert!(failure.contains("has ended (") && failure.contains("/no/such/file"), "{failure}");
     }
 }

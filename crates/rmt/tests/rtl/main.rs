@@ -126,7 +126,7 @@ fn how_fast_the_model_is() {
 fn every_extension_of_laminar_agrees() {
     assert!(verilator(), "Verilator is needed");
     for (seed, extensions) in EXTENSIONS.iter().enumerate() {
-        let segments = if extensions.is_empty() { 100_000 } else { 5_000 };
+        let segments = if extensions.is_empty() { 500_000 } else { 5_000 };
         for timing in [Timing::Split, Timing::Merged] {
             let count = laminar_agrees(extensions, timing, segments, seed as u64 + 2);
             let count = count.unwrap_or_else(|what| panic!("{what}"));
