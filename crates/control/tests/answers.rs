@@ -39,6 +39,27 @@ fn a_reset_carries_timestamps_where_they_were_agreed_on() {
     assert_eq!((stamp.value.wrapping_sub(opened.value), stamp.echo), (5, opened.echo));
 }
 
+/// A keepalive, also one with a byte (RFC 9293 section 3.8.4), of a peer whose connection waits to be accepted: Linux
+/// answers as it does later.
+#[test]
+fn what_waits_to_be_accepted_is_alive() {
+    let (mut net, _) = two();
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
+    server.listen(&mut net, binding, 2).unwrap();
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    client.connected(tag).unwrap().unwrap();
+    let last = *sent(&net, 0, 0).last().unwrap();
+    for (seq, payload) in [(last.seq - 1, &[][..]), (last.seq - 1, &[0])] {
+        let (since, probe) = (net.seen.len(), Header { seq, ..last });
+        net.inject(1, &tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &probe, payload));
+        net.settle();
+        let answers = sent(&net, 1, since);
+        assert_eq!(answers.iter().map(|it| (it.flags, it.ack)).collect::<Vec<_>>(), [(Flags::ACK, last.seq)]);
+    }
+}
+
 /// An unknown peer that uses a limit up on a connection of its own learns nothing about others (CVE-2016-5696).
 // Checks RFC 5961: 7-a, 10-a.
 #[test]

@@ -333,12 +333,13 @@ impl Handshakes {
             out.drops.count(DropReason::OutsideWindow);
             return Answered::Done(Some(frame));
         }
-        if segment.syn() {
-            // The peer has not seen the last acknowledgement of its SYN.
-            let ack = self.all.get(key).map(|half_open| half_open.handshake.ack(out.now, &half_open.tuple));
-            if let Some(ack) = ack {
-                self.challenge(out, key, ack, src_mac);
-            }
+        let Some(half_open) = self.all.get(key) else { return Answered::Done(Some(frame)) };
+        let ack = half_open.handshake.ack(out.now, &half_open.tuple);
+        // A SYN: the peer has not seen the last acknowledgement of it. Nothing new: a keepalive, which the peer sends
+        // until it gives the connection up (RFC 9293 section 3.8.4).
+        let is_old = segment.header.seq.before(ack.ack) && (segment.header.seq + segment.len()).at_or_before(ack.ack);
+        if segment.syn() || is_old {
+            self.challenge(out, key, ack, src_mac);
             return Answered::Done(Some(frame));
         }
         Answered::Done(if segment.len() == 0 { Some(frame) } else { self.hold(out, key, frame) })
