@@ -4,8 +4,8 @@ use crate::flow::{Change, Flow};
 use crate::frames::{self, FrameVerdict, place};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{Laminar, slow};
-use ::tcp::Owner;
 use ::tcp::window::ACK_DELAY;
+use ::tcp::{Owner, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
@@ -110,6 +110,9 @@ impl Laminar {
             self.note_blocks(id, &parts, burst);
         }
         if answered && length > 0 {
+            if let Some(id) = id {
+                self.take_ack_alone(id, &frame, Rejected::Answered(Unacceptable::Duplicate), burst);
+            }
             return self.refuse(frame, DropReason::Duplicate, id, burst);
         }
         self.record(&frame, id, FrameVerdict::Accepted, burst);

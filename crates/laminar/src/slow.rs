@@ -165,8 +165,28 @@ impl Laminar {
             }
             Err(rejected) => rejected,
         };
+        self.take_ack_alone(id, &frame, rejected, burst);
         let reason = self.reject(id, rejected, burst).unwrap_or(DropReason::NoFlow);
         self.refuse(frame, reason, Some(id), burst);
+    }
+
+    /// The acknowledgement of a segment that is not acceptable goes into the pipeline alone, where it counts.
+    #[cold]
+    pub(crate) fn take_ack_alone(&mut self, id: u32, frame: &Frame, rejected: Rejected, burst: &mut Burst<'_, Stream>) {
+        let next = Seq(self.switch.program.rx_window(id)[0]);
+        let Some((flow, parts)) = self.flows[id as usize].as_deref().zip(parts(frame).ok()) else { return };
+        let counts = ::tcp::ack_counts_alone(rejected, parts.tcp.ack, flow.una, flow.max, flow.max_wnd);
+        if !counts || !parts.tcp.flags.has(Flags::ACK) || self.slow_path_again {
+            return;
+        }
+        let stamps = parts.tcp.options.timestamps.filter(|_| flow.clock.is_some());
+        let tcp = tcp::Header { seq: next, flags: Flags::ACK, ..parts.tcp };
+        let mut alone = burst.pool.small();
+        alone.bytes_vec().extend_from_slice(&frame.bytes()[..parts.headers]);
+        reduce_options(&mut alone, &Parts { tcp, payload: 0, ..parts }, stamps);
+        self.slow_path_again = true;
+        self.frame(PORT_NET, alone, burst);
+        self.slow_path_again = false;
     }
 
     /// Which of its numbers makes a segment unacceptable; or the timestamp of one that seemed old, and is acceptable.

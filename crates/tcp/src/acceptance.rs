@@ -98,6 +98,17 @@ pub fn check_ack(ack: Seq, una: Seq, max: Seq, largest: u32) -> Result<(), Rejec
     Ok(())
 }
 
+/// An acknowledgement counts although its segment's own number is not acceptable, for this reason. After a kill, all
+/// that was written is taken for sent (docs/RESTART.md), so `una` to `max` may be more than the peer's window held.
+/// Then `max` is no number that the peer accepts. Two ends of this kind would wait for each other's acknowledgement.
+#[inline]
+pub fn ack_counts_alone(rejected: Rejected, ack: Seq, una: Seq, max: Seq, largest: u32) -> bool {
+    use Unacceptable::{Duplicate, OutsideWindow};
+    let of_its_number =
+        matches!(rejected, Rejected::Answered(Duplicate | OutsideWindow) | Rejected::Challenged(OutsideWindow));
+    of_its_number && max - una > largest && una.at_or_before(ack) && ack.at_or_before(max)
+}
+
 /// PAWS (RFC 7323 section 5.3) for a segment other than RST of a connection that agreed on timestamps. The segment's
 /// value, where it has one, and its payload bytes are compared with the value `recent`, which is `age` nanoseconds old.
 /// A segment without the option is dropped silently (section 3.2).

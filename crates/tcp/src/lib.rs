@@ -31,7 +31,7 @@ mod undo;
 mod urgent;
 pub mod window;
 
-pub use acceptance::{ReceiveWindow, Rejected, check_ack, check_timestamp};
+pub use acceptance::{ReceiveWindow, Rejected, ack_counts_alone, check_ack, check_timestamp};
 pub use challenge::ChallengeLimit;
 pub use closing::{Closing, ClosingEvent, Ends, LocalFin, Owner, PeerFin};
 pub use established::Established;

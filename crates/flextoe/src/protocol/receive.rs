@@ -100,6 +100,11 @@ impl ProtocolState {
     // Meets RFC 5961: 7-a, 10-a.
     #[cold]
     fn reject<O: Observer>(&mut self, rejected: Rejected, work: &mut Work, now: Nanos, observer: O) -> Done {
+        let seg = Summary { seq: self.rcv_nxt, ..work.summary };
+        let has_ack = seg.flags.has(Flags::ACK);
+        if has_ack && tcp::ack_counts_alone(rejected, seg.ack, self.una, self.max, self.max_wnd) {
+            self.take_ack(&seg, work, now, observer);
+        }
         match rejected {
             Rejected::Reset => {
                 self.life = Owner::Dead;

@@ -420,13 +420,20 @@ impl ProtocolState {
         now: Nanos,
         observer: O,
     ) {
-        let mut segment = self.segment(self.max, Flags(0), now);
+        let mut segment = self.segment(self.acceptable_seq(), Flags(0), now);
         if self.fixed.agreed.sack && (dsack.is_some() || !self.ooo.is_empty()) {
             work.sack = self.ooo.blocks(dsack, SackBlocks::room(self.fixed.agreed.ts_offset.is_some()));
             segment.fields.sack = work.sack.iter().next();
         }
         self.report_acknowledgement(&segment, work.flow, observer);
         work.send = Some(segment);
+    }
+
+    /// The sequence number of a segment without payload, which the peer accepts. After a kill, `max` is what was
+    /// written, and may lie beyond the peer's window.
+    #[inline(always)]
+    fn acceptable_seq(&self) -> Seq {
+        if self.max - self.una <= self.max_wnd { self.max } else { self.una + self.snd_wnd }
     }
 
     /// Reports an acknowledgement without payload to tracepoints.

@@ -60,7 +60,7 @@ impl Solo {
         Seq(self.config.iss) + 1 - START + relative
     }
 
-    fn theirs(&self, relative: u32) -> Seq {
+    pub(crate) fn theirs(&self, relative: u32) -> Seq {
         self.own(relative) + 77
     }
 
