@@ -25,6 +25,10 @@ pub(crate) struct FlowOptions {
     /// So much later where one segment is outstanding ([`crate::TcpConfig::tail_probe_ack_delay_ms`]).
     #[serde(default)]
     pub tail_probe_ack_delay: Nanos,
+    /// The congestion window shrinks after so long without sending; 0: never
+    /// ([`crate::TcpConfig::slow_start_after_idle_ms`]).
+    #[serde(default)]
+    pub slow_start_after_idle: Nanos,
     /// Short segments are collected (Nagle's algorithm).
     #[serde(default)]
     pub nagle: bool,
@@ -47,6 +51,7 @@ impl FlowOptions {
             ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
             tail_probe: timers.tail_probe_ms as Nanos * MILLISECOND,
             tail_probe_ack_delay: 0,
+            slow_start_after_idle: 0,
             nagle: config.limits.nagle,
         }
     }

@@ -1,6 +1,8 @@
 //! Timers of an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1), keepalive
 //! (section 3.8.4), giving up (section 3.8.3). Congestion control runs with them (FlexTOE appendix D). A pure function
 //! of the engine's counters: [`FlowTimers::poll`] gives what to do and when to poll again.
+mod idle;
+
 use crate::flow_options::FlowOptions;
 use context::FlowInfo;
 use engine::Nanos;
@@ -52,6 +54,14 @@ impl Snapshot {
     }
 }
 
+/// The timer of retransmissions and zero-window probes.
+#[derive(Debug)]
+struct Retry {
+    at: Option<Nanos>,
+    /// When it was started.
+    from: Nanos,
+}
+
 /// Timer state of a flow.
 #[derive(Debug)]
 pub(crate) struct FlowTimers {
@@ -62,15 +72,14 @@ pub(crate) struct FlowTimers {
     /// As last sent to the engine, but for what the window has grown since, up to the last poll.
     pub enforced: Decision,
     last: Snapshot,
-    /// Retransmission or zero-window probe.
-    retry_at: Option<Nanos>,
-    /// When that timer was started.
-    timed_from: Nanos,
+    retry: Retry,
     /// When something was last acknowledged, or first waited to be.
     progress_at: Nanos,
     last_rx: Nanos,
-    /// When the connection lost its last holder.
-    orphan_since: Option<Nanos>,
+    /// When the window shrinks if nothing is sent before; 0: never.
+    idle_at: Nanos,
+    /// When the connection lost its last holder; `Nanos::MAX` while it has one.
+    orphan_since: Nanos,
     quiet: u8,
     probes: u16,
     /// How often it was sent again because time was up.
@@ -131,11 +140,11 @@ impl FlowTimers {
             tracked: false,
             enforced,
             last: Snapshot::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
-            retry_at: None,
-            timed_from: now,
+            retry: Retry { at: None, from: now },
             progress_at: now,
             last_rx: now,
-            orphan_since: None,
+            idle_at: 0,
+            orphan_since: Nanos::MAX,
             quiet: 0,
             probes: 0,
             timeouts: 0,
@@ -164,7 +173,7 @@ impl FlowTimers {
             self.tracked = true;
             self.quiet = 0;
             self.progress_at = now;
-            (self.timed_from, self.retry_at) = (now, Some(now + timeout));
+            self.retry = Retry { at: Some(now + timeout), from: now };
             self.sent = SentMarks::new(Seq(figures.snd_una), now);
         }
         now + self.interval(interval).min(timeout)
@@ -213,7 +222,7 @@ impl FlowTimers {
             self.front_probed = true;
             if self.is_timed_out(now) {
                 // The probe goes first. The timeout follows where no answer comes (RFC 8985 section 7.3).
-                self.retry_at = Some(now + timeout);
+                self.retry.at = Some(now + timeout);
             }
         }
         let timeout = busy && self.retry(now, figures, interval, limit, mss, &mut actions);
@@ -228,12 +237,13 @@ impl FlowTimers {
             let next = now + self.interval(interval).max(self.backoff_interval());
             let lost = [self.front_overdue_at].into_iter().chain(tail_due).filter(|due| now < *due);
             let next = lost.fold(next, Nanos::min);
-            actions.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
+            actions.next = Some(next.min(self.retry.at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
         } else {
             self.stop_if_idle(now, acked > 0, interval, &mut actions);
             self.keep_alive(now, options, &mut actions);
         }
+        self.shrink_if_idle(now, figures, options, mss, &mut actions);
         self.sent.note(now, Seq(figures.snd_nxt), self.reordering_window());
         self.last = Snapshot::of(figures);
         actions
@@ -253,8 +263,8 @@ impl FlowTimers {
         if !orphan {
             return end;
         }
-        let since = *self.orphan_since.get_or_insert(now);
-        end.min(self.progress_at.max(since).saturating_add(options.fin_timeout))
+        self.orphan_since = self.orphan_since.min(now);
+        end.min(self.progress_at.max(self.orphan_since).saturating_add(options.fin_timeout))
     }
 
     /// While timeouts follow each other, no answer comes and there is little to poll for. A small part of the timeout
@@ -291,10 +301,10 @@ impl FlowTimers {
                 self.sent_again = None;
             }
             self.progress_at = now;
-            self.retry_at = None;
+            self.retry.at = None;
         }
         if self.has_fast_retransmit(figures) {
-            self.retry_at = None;
+            self.retry.at = None;
         }
         if figures.undone != self.last.undone {
             // Nothing is ambiguous: what was sent again was not lost.
@@ -355,16 +365,16 @@ impl FlowTimers {
     fn restart(&mut self, now: Nanos, figures: &FlowFigures, timeout: Nanos) {
         let sent = figures.snd_nxt != self.last.snd_nxt;
         if figures.outstanding == 0 && sent {
-            self.retry_at = None;
+            self.retry.at = None;
         }
-        if self.retry_at.is_none() {
-            self.timed_from = self.restarted_at(now, figures);
+        if self.retry.at.is_none() {
+            self.retry.from = self.restarted_at(now, figures);
         }
-        self.retry_at.get_or_insert(self.timed_from + timeout);
+        self.retry.at.get_or_insert(self.retry.from + timeout);
     }
 
     fn is_timed_out(&self, now: Nanos) -> bool {
-        self.retry_at.is_some_and(|due| due <= now)
+        self.retry.at.is_some_and(|due| due <= now)
     }
 
     /// Takes in what was acknowledged at the front, and whether a loss is being made up for.
@@ -411,7 +421,7 @@ impl FlowTimers {
         actions.suspect_path = self.rtt.backoffs() == 3;
         // Probes come often enough for a peer that answers them to count as alive.
         let longest = if actions.probe { limit / 4 } else { Nanos::MAX };
-        self.retry_at = Some(now + (self.rtt.rto().nanos().max(interval) + self.pause(mss)).min(longest));
+        self.retry.at = Some(now + (self.rtt.rto().nanos().max(interval) + self.pause(mss)).min(longest));
         actions.retransmit
     }
 
@@ -452,8 +462,8 @@ impl FlowTimers {
         let expected = self.rtt.expected().filter(|_| least > 0 && some && !doubted)?;
         let wait = expected.max(least);
         let wait = if single { (wait << self.probe_backoff) + options.tail_probe_ack_delay } else { wait };
-        let due = self.timed_from + wait.max(interval) + self.pause(mss);
-        Some(if self.rack { due.min(self.retry_at.unwrap_or(due)) } else { due })
+        let due = self.retry.from + wait.max(interval) + self.pause(mss);
+        Some(if self.rack { due.min(self.retry.at.unwrap_or(due)) } else { due })
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -519,7 +529,7 @@ impl FlowTimers {
     /// Nothing to send: after some quiet polls, timing stops.
     // Meets RFC 6298: 5.2.
     fn stop_if_idle(&mut self, now: Nanos, moved: bool, interval: Nanos, actions: &mut TimerActions) {
-        self.retry_at = None;
+        self.retry.at = None;
         self.progress_at = now;
         if !self.tracked {
             return;

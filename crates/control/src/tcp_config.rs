@@ -1,4 +1,4 @@
-//! What TCP offers to peers, and how it receives.
+//! What TCP offers to peers, how it receives, and how it goes on after idle time.
 use engine::stream::Receiving;
 use serde::{Deserialize, Serialize};
 
@@ -20,12 +20,23 @@ pub struct TcpConfig {
     /// So much later the end of what was sent is probed where it is one segment, milliseconds: how long a peer may hold
     /// back its acknowledgement (`TLP.max_ack_delay`, RFC 8985 section 7.2). Linux takes 200.
     pub tail_probe_ack_delay_ms: u32,
+    /// A connection that sends nothing for so long, and for its retransmission timeout, has half of its congestion
+    /// window left, milliseconds. So again, down to the initial window (RFC 5681 section 4.1). 0: never, as Linux's
+    /// `tcp_slow_start_after_idle=0`. The default is Linux's least timeout.
+    pub slow_start_after_idle_ms: u32,
 }
 
 impl Default for TcpConfig {
     fn default() -> TcpConfig {
         let Receiving { delayed_acks, intervals } = Receiving::default();
-        TcpConfig { sack: true, timestamps: true, delayed_acks, intervals, tail_probe_ack_delay_ms: 0 }
+        TcpConfig {
+            sack: true,
+            timestamps: true,
+            delayed_acks,
+            intervals,
+            tail_probe_ack_delay_ms: 0,
+            slow_start_after_idle_ms: 200,
+        }
     }
 }
 

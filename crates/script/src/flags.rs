@@ -1,5 +1,5 @@
 //! Option `--so_flags`: words `key=value`, separated by commas.
-use control::{Ecn, HostConfig, Offers};
+use control::{Ecn, HostConfig, Offers, TcpConfig};
 use engines::{EngineKind, Mapping};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub struct Flags {
     pub timestamps: bool,
     /// Connections use SACK where the peer does, as Linux's `tcp_sack` has it (`sack`).
     pub sack: bool,
-    /// How long the peer may hold back the acknowledgement of one segment, for probes (`tail_probe_ack_delay_ms`).
-    pub tail_probe_ack_delay_ms: u32,
+    /// Of the host's section `tcp`: `tail_probe_ack_delay_ms`, `slow_start_after_idle_ms`.
+    pub tcp: TcpConfig,
     /// Most payload bytes of a super-segment (`super_segment`), which comes out whole, as from a TUN device with
     /// segmentation offload; 0 for none.
     pub super_segment: u32,
@@ -115,7 +115,7 @@ impl Flags {
             host,
             timestamps: true,
             sack: true,
-            tail_probe_ack_delay_ms: 0,
+            tcp: TcpConfig::default(),
             ecn: Ecn::Off,
             super_segment: 0,
             fast_open: FastOpen::default(),
@@ -164,7 +164,8 @@ impl Flags {
             "long_path_bytes" => self.host.memory.long_path_bytes = number()?,
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
-            "tail_probe_ack_delay_ms" => self.tail_probe_ack_delay_ms = number()?,
+            "tail_probe_ack_delay_ms" => self.tcp.tail_probe_ack_delay_ms = number()?,
+            "slow_start_after_idle_ms" => self.tcp.slow_start_after_idle_ms = number()?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
             "super_segment" => self.super_segment = number()?,
             "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,

@@ -1,7 +1,7 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when a script lets it.
 use crate::flags::Flags;
 use context::{AppEnd, daemon_ends};
-use control::{Application, ContextId, Host, Offers, TcpConfig};
+use control::{Application, ContextId, Host, Offers};
 use engine::Worker;
 use port::{Capabilities, Frame, FramePool, Nanos};
 use shm::Doorbell;
@@ -47,7 +47,7 @@ impl Stack {
         let pool = FramePool::new(1024);
         let engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
         let offers = flags.offers();
-        let tcp = TcpConfig { tail_probe_ack_delay_ms: flags.tail_probe_ack_delay_ms, ..TcpConfig::default() };
+        let tcp = flags.tcp;
         let capabilities =
             Capabilities { mtu: MTU, super_segment: flags.super_segment, checksum: flags.super_segment > 0 };
         let links = vec![flags.host.link(OWN, capabilities)];

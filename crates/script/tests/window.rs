@@ -69,6 +69,30 @@ fn a_window_that_is_half_empty_does_not_grow() {
     });
 }
 
+/// Linux's `tcp_slow_start_after_idle`.
+// Checks RFC 5681: 4.1-a.
+#[test]
+fn idle_time_takes_the_window_back_to_the_initial_one() {
+    for (flag, cwnd) in [("slow_start_after_idle_ms=200", 10), ("slow_start_after_idle_ms=0", 20)] {
+        on_all(&format!("min_rto_ms=1000,{flag}"), |s| {
+            let listener = s.listen();
+            let fd = s.establish(listener);
+            s.write(fd, &[7; 10_000]).unwrap();
+            sent(s, 0, 10);
+            s.send(segment(ACK, 1, 10_001));
+            s.silence(900);
+            assert_eq!(window(fd).0, 20, "the timeout has not passed");
+            s.silence(1500);
+            assert_eq!(window(fd), (cwnd, NO_THRESHOLD));
+            s.write(fd, &[7; 30_000]).unwrap();
+            sent(s, 10, 10 + cwnd);
+            s.silence(20);
+            s.send(segment(ACK, 1, 10_001 + 1000 * cwnd));
+            sent(s, 10 + cwnd, 40.min(10 + 3 * cwnd));
+        });
+    }
+}
+
 /// What is acknowledged with an echo of congestion lets as much go, and no more (RFC 3168 section 6.1.2).
 #[test]
 fn an_echo_of_congestion_does_not_widen_the_window() {

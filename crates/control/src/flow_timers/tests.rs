@@ -15,6 +15,7 @@ const OPTIONS: FlowOptions = FlowOptions {
     ack_delay: 50 * MS,
     tail_probe: MS,
     tail_probe_ack_delay: 0,
+    slow_start_after_idle: 200 * MS,
     nagle: false,
 };
 
@@ -495,4 +496,46 @@ fn a_timeout_that_was_none_leaves_no_back_off() {
     figures.undone = 1;
     let actions = timers.poll(now, &figures, &OPTIONS, false, MS / 10, 1000);
     assert_eq!((actions.window, timers.rtt.rto(), timers.recovers), (Some(10_000), rto, None));
+}
+
+/// Of round trips of 1 ms, with a timeout after 10 ms; 200 ms are the least idle time.
+// Checks RFC 5681: 4.1-a.
+#[test]
+fn a_window_shrinks_while_nothing_is_sent() {
+    let mut timers = timers();
+    let mut figures = FlowFigures { outstanding: 10_000, snd_nxt: 10_000, ..FlowFigures::default() };
+    timers.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let mut windows = Vec::new();
+    (figures.acked_bytes, figures.snd_una, figures.grown) = (35_000, 35_000, 35_000);
+    (figures.snd_nxt, figures.outstanding) = (35_000, 0);
+    let mut next = Some(MS);
+    while let Some(now) = next {
+        let actions = timers.poll(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        windows.extend(actions.window.map(|window| (now / MS, window)));
+        assert_eq!(actions.window, actions.window.map(|_| timers.cwnd(&figures)));
+        next = actions.next;
+    }
+    assert_eq!(windows, [(201, 22_500), (401, 11_250), (601, 10_000)], "and no poll after that");
+    assert!(!timers.tracked, "the engine reports what is sent next");
+    assert_eq!(timers.policy.growth(), Growth::slow_start(congestion::MAX_WINDOW), "there was no loss");
+}
+
+#[test]
+fn a_window_that_is_used_or_kept_does_not_shrink() {
+    for (options, is_used) in [(OPTIONS, true), (FlowOptions { slow_start_after_idle: 0, ..OPTIONS }, false)] {
+        let mut timers = timers();
+        let mut figures = FlowFigures { outstanding: 1000, snd_nxt: 1000, grown: 35_000, ..FlowFigures::default() };
+        let mut now = timers.start(0, &figures, options.ack_delay, MS / 10, 1000);
+        for at in 0..20 {
+            (figures.snd_una, figures.outstanding) = (figures.snd_nxt, 0);
+            let more = if is_used || at == 0 { 1000 } else { 0 };
+            figures.acked_bytes += u64::from(more);
+            let actions = timers.poll(now, &figures, &options, false, MS / 10, 1000);
+            assert!(actions.window.is_none_or(|window| window >= 45_000));
+            figures.snd_nxt += more;
+            figures.outstanding = more;
+            now += 150 * MS;
+        }
+        assert_eq!(timers.cwnd(&figures), 45_000);
+    }
 }

@@ -76,10 +76,12 @@ impl Flows {
         self.rack = rack;
     }
 
-    /// Later flows receive and are probed so.
+    /// Later flows receive, are probed and go on after idle time so.
     pub(crate) fn set_tcp(&mut self, tcp: &TcpConfig) {
         self.receiving = tcp.receiving();
-        Arc::make_mut(&mut self.options).tail_probe_ack_delay = Nanos::from(tcp.tail_probe_ack_delay_ms) * MILLISECOND;
+        let options = Arc::make_mut(&mut self.options);
+        options.tail_probe_ack_delay = Nanos::from(tcp.tail_probe_ack_delay_ms) * MILLISECOND;
+        options.slow_start_after_idle = Nanos::from(tcp.slow_start_after_idle_ms) * MILLISECOND;
     }
 
     /// Number of timed flows.

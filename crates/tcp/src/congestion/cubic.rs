@@ -74,6 +74,13 @@ impl Policy for Cubic {
         self.window.in_slow_start()
     }
 
+    fn idle(&mut self, mss: u32) -> Option<u32> {
+        let cwnd = self.window.idle(mss)?;
+        // Beyond the threshold a new stage begins: the curve has not run on meanwhile (section 5.8).
+        (self.epoch, self.growth) = (None, self.window.slow_start());
+        Some(cwnd)
+    }
+
     fn ssthresh(&self) -> u32 {
         self.window.ssthresh
     }

@@ -52,6 +52,10 @@ impl Policy for Dctcp {
         self.decision(sample)
     }
 
+    fn idle(&mut self, mss: u32) -> Option<u32> {
+        self.window.idle(mss)
+    }
+
     fn ssthresh(&self) -> u32 {
         self.window.ssthresh
     }

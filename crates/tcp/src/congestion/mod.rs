@@ -138,6 +138,11 @@ impl Controller {
         self.policy.follows_acknowledgements()
     }
 
+    /// Nothing was sent for the time of a retransmission timeout ([`Policy::idle`]).
+    pub fn idle(&mut self, mss: u32) -> Option<u32> {
+        self.policy.idle(mss)
+    }
+
     /// Slow-start threshold in bytes, for `TCP_INFO`; `u32::MAX` before the first congestion.
     pub fn ssthresh(&self) -> u32 {
         self.policy.ssthresh()
@@ -241,6 +246,24 @@ mod tests {
         each_of_window(|policy, path| {
             let quiet = Sample { acked: 100, outstanding: 0, unsent: 0, ..full_round(MS, 0) };
             assert_eq!(path.update(policy, &quiet), 10 * MSS, "{policy:?}");
+        });
+    }
+
+    // Checks RFC 5681: 4.1-a.
+    #[test]
+    fn idle_time_halves_the_window_down_to_the_initial_one() {
+        each_of_window(|policy, path| {
+            assert_eq!(policy.idle(MSS), None, "{policy:?}");
+            (1..=3).for_each(|round| _ = path.full_round(policy, round * MS));
+            let lost = Sample { losses: 1, acked: 0, ..full_round(4 * MS, 80 * MSS) };
+            let cwnd = path.update(policy, &lost);
+            assert_eq!(policy.idle(MSS), Some(cwnd / 2), "{policy:?}");
+            assert_eq!(policy.ssthresh(), cwnd, "what a loss has set stays");
+            while policy.idle(MSS).is_some() {}
+            let next = path.update(policy, &Sample { acked: 0, ..full_round(5000 * MS, 0) });
+            assert_eq!((next, policy.ssthresh()), (10 * MSS, cwnd), "{policy:?}");
+            let windows = [1, 2].map(|round| path.full_round(policy, (5000 + round) * MS));
+            assert_eq!(windows, [20 * MSS, cwnd.min(40 * MSS)], "slow start");
         });
     }
 

@@ -53,6 +53,12 @@ pub trait Policy: Debug + Send {
         false
     }
 
+    /// For as long as a retransmission timeout, nothing was sent: acknowledgements clock nothing out, and what was
+    /// measured of the path grows old (RFC 5681 section 4.1). Returns the window where it shrinks.
+    fn idle(&mut self, _mss: u32) -> Option<u32> {
+        None
+    }
+
     /// Slow-start threshold in bytes, for `TCP_INFO`; `u32::MAX` before the first congestion and without one.
     fn ssthresh(&self) -> u32 {
         u32::MAX

@@ -51,6 +51,19 @@ impl Window {
         (self.cwnd, self.ssthresh) = (self.cwnd.max(cwnd), self.ssthresh.max(ssthresh));
     }
 
+    /// Idle for the time of a timeout: half of the window stays, and at least the restart window. The threshold keeps
+    /// three quarters of it, as in Linux (`tcp_cwnd_restart`). RFC 5681 section 4.1 goes to the restart window at once.
+    // Meets RFC 5681: 4.1-a.
+    pub(super) fn idle(&mut self, mss: u32) -> Option<u32> {
+        let restart = initial_window(mss);
+        if self.cwnd <= restart {
+            return None;
+        }
+        self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
+        self.cwnd = (self.cwnd / 2).max(restart);
+        Some(self.cwnd)
+    }
+
     /// Timeout: the threshold becomes `share` of what was in flight, the window one segment (RFC 5681, equation 4).
     // Meets RFC 9293: MUST-19.
     // Meets RFC 5681: 3.1-e, 3.1-f.
