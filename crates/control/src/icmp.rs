@@ -3,17 +3,12 @@
 use crate::flow::EngineState;
 use crate::flows::Flows;
 use crate::outbox::Outbox;
+use crate::path_mtu::{least_mtu, mss_of};
 use ::host::Quote;
 use ::tcp::Agreed;
 use engine::FlowId;
 use engine::stream::{self, FourTuple};
-use wire::{IpAddress, Seq, ip, ipv6, tcp};
-
-/// Least path MTU that is accepted. Every IPv4 host takes 576 bytes (RFC 791), every IPv6 link 1280 (RFC 8201 section
-/// 4); lower values only cost speed.
-fn least_mtu(dst: IpAddress) -> u16 {
-    if dst.is_v4() { 576 } else { ipv6::LEAST_MTU }
-}
+use wire::{IpAddress, Seq, ip, tcp};
 
 /// Path MTUs that occur, for routers that do not name one (RFC 1191 section 7.1).
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 508];
@@ -46,6 +41,7 @@ impl Flows {
             return false;
         }
         flow.agreed.mss = mss;
+        self.black_holes.forget(id);
         out.net.path_mtus.learn(out.now, dst, mtu);
         out.commands.push(stream::Command::Mss(id, mss).into());
         true
@@ -57,12 +53,6 @@ impl Flows {
 pub(crate) fn mss_towards(out: &mut Outbox<'_>, dst: IpAddress, agreed: &Agreed) -> u16 {
     let known = out.net.path_mtus.get(out.now, dst).map(|mtu| mss_of(mtu, dst, agreed));
     known.map_or(agreed.mss, |mss| agreed.mss.min(mss))
-}
-
-/// Payload bytes of a full segment in an IP packet of so many bytes.
-fn mss_of(mtu: u16, dst: IpAddress, agreed: &Agreed) -> u16 {
-    let options = if agreed.ts_offset.is_some() { tcp::TIMESTAMPS_LEN } else { 0 };
-    mtu.saturating_sub((ip::header_len(dst) + tcp::HEADER_LEN + options) as u16)
 }
 
 /// The segment of a quoted packet, where it is one.

@@ -6,6 +6,7 @@
 mod accept_queue;
 mod accept_timing;
 mod bindings;
+mod black_holes;
 mod config;
 mod connections;
 mod contexts;
@@ -32,6 +33,7 @@ mod memory_config;
 mod offers;
 mod outbox;
 mod packet;
+mod path_mtu;
 mod plane;
 mod port_counters;
 mod port_set;

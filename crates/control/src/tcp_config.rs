@@ -24,6 +24,9 @@ pub struct TcpConfig {
     /// window left, milliseconds. So again, down to the initial window (RFC 5681 section 4.1). 0: never, as Linux's
     /// `tcp_slow_start_after_idle=0`. The default is Linux's least timeout.
     pub slow_start_after_idle_ms: u32,
+    /// Smaller segments are tried where full ones time out three times in a row: routers may drop them and report
+    /// nothing (RFC 4821), as with Linux's `tcp_mtu_probing=1`.
+    pub black_hole_detection: bool,
 }
 
 impl Default for TcpConfig {
@@ -36,6 +39,7 @@ impl Default for TcpConfig {
             intervals,
             tail_probe_ack_delay_ms: 0,
             slow_start_after_idle_ms: 200,
+            black_hole_detection: true,
         }
     }
 }

@@ -29,7 +29,8 @@ pub struct Flags {
     pub timestamps: bool,
     /// Connections use SACK where the peer does, as Linux's `tcp_sack` has it (`sack`).
     pub sack: bool,
-    /// Of the host's section `tcp`: `tail_probe_ack_delay_ms`, `slow_start_after_idle_ms`.
+    /// Of the host's section `tcp`: `tail_probe_ack_delay_ms`, `slow_start_after_idle_ms`, `black_hole_detection`
+    /// (false).
     pub tcp: TcpConfig,
     /// Most payload bytes of a super-segment (`super_segment`), which comes out whole, as from a TUN device with
     /// segmentation offload; 0 for none.
@@ -115,7 +116,8 @@ impl Flags {
             host,
             timestamps: true,
             sack: true,
-            tcp: TcpConfig::default(),
+            // As Linux begins (`tcp_mtu_probing`): scripts expect segments of one size.
+            tcp: TcpConfig { black_hole_detection: false, ..TcpConfig::default() },
             ecn: Ecn::Off,
             super_segment: 0,
             fast_open: FastOpen::default(),
@@ -166,6 +168,7 @@ impl Flags {
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
             "tail_probe_ack_delay_ms" => self.tcp.tail_probe_ack_delay_ms = number()?,
             "slow_start_after_idle_ms" => self.tcp.slow_start_after_idle_ms = number()?,
+            "black_hole_detection" => self.tcp.black_hole_detection = value.parse().map_err(|_| refused())?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
             "super_segment" => self.super_segment = number()?,
             "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptance;
+mod black_hole;
 mod challenge;
 mod closing;
 pub mod congestion;
@@ -32,6 +33,7 @@ mod urgent;
 pub mod window;
 
 pub use acceptance::{ReceiveWindow, Rejected, ack_counts_alone, check_ack, check_timestamp};
+pub use black_hole::{BlackHole, Finding};
 pub use challenge::ChallengeLimit;
 pub use closing::{Closing, ClosingEvent, Ends, LocalFin, Owner, PeerFin};
 pub use established::Established;

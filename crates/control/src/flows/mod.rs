@@ -4,6 +4,7 @@ mod asks;
 mod polling;
 mod reclaim;
 
+use crate::black_holes::BlackHoles;
 use crate::contexts::{Contexts, Holder};
 use crate::counters::Counters;
 use crate::flow::{After, EngineState, Flow, Name};
@@ -37,6 +38,8 @@ pub(crate) struct Flows {
     rack: bool,
     /// How later flows receive.
     receiving: Receiving,
+    /// Those whose segments may be too large for their path.
+    pub(crate) black_holes: BlackHoles,
 }
 
 impl Deref for Flows {
@@ -61,6 +64,7 @@ impl Flows {
             options: Arc::new(options),
             rack: false,
             receiving: Receiving::default(),
+            black_holes: BlackHoles::default(),
         }
     }
 
@@ -79,6 +83,7 @@ impl Flows {
     /// Later flows receive, are probed and go on after idle time so.
     pub(crate) fn set_tcp(&mut self, tcp: &TcpConfig) {
         self.receiving = tcp.receiving();
+        self.black_holes.wanted = tcp.black_hole_detection;
         let options = Arc::make_mut(&mut self.options);
         options.tail_probe_ack_delay = Nanos::from(tcp.tail_probe_ack_delay_ms) * MILLISECOND;
         options.slow_start_after_idle = Nanos::from(tcp.slow_start_after_idle_ms) * MILLISECOND;
@@ -152,6 +157,7 @@ impl Flows {
             return;
         }
         flow.engine = EngineState::Leaving(after);
+        self.black_holes.forget(id);
         out.journal.remove(flow.record.take());
         self.timed -= std::mem::take(&mut flow.timers.tracked) as u32;
         out.timers.cancel(Timer::Flow(id.0));

@@ -89,6 +89,7 @@ impl Flows {
         if window > before && MemoryConfig::is_long(flow.timers.rtt.srtt()) {
             suggest_room(contexts, flow, window);
         }
+        self.black_holes.watch(out, id, flow, &figures, &actions);
         command(out, id, &actions);
         if actions.suspect_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
