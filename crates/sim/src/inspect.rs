@@ -57,6 +57,8 @@ struct Direction {
     edge_received: Option<Seq>,
     /// The other side's host was killed since it last received an edge: the next one has none.
     unknown_edge: bool,
+    /// It has sent nothing since: until its program is back, it drops what it receives (docs/RESTART.md).
+    silent: bool,
     /// The sender's host was killed: the next one counts all as sent that the application wrote, and its end.
     sender_killed: bool,
     /// The right edges that the other side has received last.
@@ -144,7 +146,11 @@ impl Inspector {
         self.capture.iter().for_each(|capture| capture.write(now, Way::Out, [frame]));
         let Some(segment) = read(frame, true)? else { return Ok(()) };
         self.note(now, "sent    ", &segment);
-        self.check(&segment, pairs).map_err(|what| format!("{what} (sent: {})", describe(&segment)))
+        self.check(&segment, pairs).map_err(|what| format!("{what} (sent: {})", describe(&segment)))?;
+        if let Some(reverse) = self.directions.get_mut(&segment.ends.reversed()) {
+            reverse.silent = false;
+        }
+        Ok(())
     }
 
     /// A host receives a frame.
@@ -170,7 +176,7 @@ impl Inspector {
                 direction.syn_window = Some(header.window);
             }
             direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
-            direction.unknown_edge = false;
+            direction.unknown_edge &= direction.silent;
             direction.edges.rotate_right(1);
             direction.edges[0] = Some(edge);
         }
@@ -197,7 +203,9 @@ impl Inspector {
     /// A host with these addresses was killed.
     pub(crate) fn killed(&mut self, addresses: [IpAddress; 2]) {
         for (ends, direction) in &mut self.directions {
-            direction.unknown_edge |= addresses.contains(&ends.to.ip);
+            if addresses.contains(&ends.to.ip) {
+                (direction.unknown_edge, direction.silent) = (true, true);
+            }
             direction.sender_killed |= addresses.contains(&ends.from.ip);
         }
     }
