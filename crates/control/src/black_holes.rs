@@ -23,9 +23,7 @@ pub(crate) struct BlackHoles {
 impl BlackHoles {
     /// A flow ends, or a router has reported what its path carries.
     pub(crate) fn forget(&mut self, id: FlowId) {
-        if !self.suspected.is_empty() {
-            self.suspected.remove(&id.0);
-        }
+        self.suspected.remove(&id.0);
     }
 
     /// Takes in what a poll of a flow found, before the commands that follow from it: what is sent again has the new

@@ -402,7 +402,7 @@ impl Flow {
         }
         let paced = if self.rate > 0 { self.credits } else { u32::MAX };
         let usable = window.min(self.allowance()).min(paced);
-        let waiting = Waiting { data, usable, most: self.tx_most, cwnd: self.flight.cwnd(), mss: self.mss };
+        let waiting = Waiting { data, usable, most: self.tx_most, mss: self.mss };
         let len = self.recovery.clip(self.nxt, waiting.cut(|| self.may_be_small(usable, paced >= self.mss.min(data)))?);
         Some(Push { position, len, fin: fin_waits && len == data && window > len, last: len == data })
     }

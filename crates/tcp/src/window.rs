@@ -69,34 +69,23 @@ pub struct Waiting {
     pub usable: u32,
     /// The most of one frame.
     pub most: u32,
-    /// The congestion window.
-    pub cwnd: u32,
     /// A full segment.
     pub mss: u32,
 }
 
 impl Waiting {
-    /// Payload of the next frame: of the congestion window half at most, in whole segments, as Linux' has it
-    /// (`tcp_cwnd_test`). Nothing where it is better to wait for a full segment. A small one goes where that is
+    /// Payload of the next frame. Nothing where it is better to wait for a full segment. A small one goes where that is
     /// all there is or it is due (RFC 9293 section 3.8.6.2.1).
     // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
     #[inline]
     pub fn cut(&self, is_small_due: impl FnOnce() -> bool) -> Option<u32> {
-        let Waiting { data, cwnd, mss, .. } = *self;
+        let Waiting { data, mss, .. } = *self;
         let len = data.min(self.usable).min(self.most);
         if len == 0 || (len < data && len < mss && !is_small_due()) {
             return None;
         }
-        Some(if len < data && len > mss { part(len, cwnd, mss) } else { len })
+        Some(if len < data && len > mss { len - len % mss } else { len })
     }
-}
-
-/// The part of `len` bytes that goes now, where the windows hold more back. A frame of the whole congestion window
-/// would be acknowledged at once, and the path empty until then.
-#[inline(never)]
-fn part(len: u32, cwnd: u32, mss: u32) -> u32 {
-    let len = len.min(mss.max(cwnd / 2));
-    len - len % mss
 }
 
 /// The windows of a sender that has less than a full segment to send and more data waiting.
@@ -185,20 +174,10 @@ mod tests {
         assert!(is_worth_advertising(65_536, 1 << 20, 4 << 20, 1000), "a large one, in smaller parts");
     }
 
-    #[test]
-    fn two_frames_share_a_window_that_limits() {
-        let waiting = Waiting { data: 50_000, usable: 11_500, most: 64_000, cwnd: 11_500, mss: 1000 };
-        assert_eq!(waiting.cut(|| false), Some(5000));
-        assert_eq!(Waiting { usable: 6500, ..waiting }.cut(|| false), Some(5000));
-        assert_eq!(Waiting { usable: 1500, ..waiting }.cut(|| false), Some(1000), "what the first half left");
-        assert_eq!(Waiting { cwnd: 1000, ..waiting }.cut(|| false), Some(1000));
-        assert_eq!(Waiting { data: 11_500, ..waiting }.cut(|| false), Some(11_500), "the window limits nothing");
-    }
-
     // Checks RFC 9293: MUST-38, SHLD-28, SHLD-27.
     #[test]
     fn a_sender_waits_for_full_segments() {
-        let waiting = Waiting { data: 5000, usable: 3500, most: 8000, cwnd: 8000, mss: 1000 };
+        let waiting = Waiting { data: 5000, usable: 3500, most: 8000, mss: 1000 };
         assert_eq!(waiting.cut(|| false), Some(3000));
         assert_eq!(Waiting { most: 2000, ..waiting }.cut(|| false), Some(2000));
         assert_eq!(Waiting { data: 400, ..waiting }.cut(|| false), Some(400), "all there is");

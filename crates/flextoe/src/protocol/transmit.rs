@@ -48,8 +48,7 @@ impl ProtocolState {
         if data == 0 {
             return (fin_waits && self.snd_wnd > in_flight).then_some(Cut { len: 0, fin: true });
         }
-        let cwnd = self.flight.cwnd();
-        let waiting = Waiting { data, usable: self.usable_now(), most: self.tx_most().min(most.max(mss)), cwnd, mss };
+        let waiting = Waiting { data, usable: self.usable_now(), most: self.tx_most().min(most.max(mss)), mss };
         let len = waiting.cut(|| self.may_be_small())?;
         let len = if len == data && self.has_nagle() { self.collect(len, fin_waits)? } else { len };
         Some(Cut { len, fin: fin_waits && len == data && self.snd_wnd > in_flight + len })
@@ -242,8 +241,7 @@ impl ProtocolState {
         let window = self.snd_wnd.saturating_sub(seq - self.una);
         let flight = self.flight.bytes().saturating_sub(self.in_flight());
         let flight = if seq == self.una { flight.max(mss) } else { flight };
-        let cwnd = self.flight.cwnd();
-        let waiting = Waiting { data, usable: window.min(flight), most: self.tx_most().min(most.max(mss)), cwnd, mss };
+        let waiting = Waiting { data, usable: window.min(flight), most: self.tx_most().min(most.max(mss)), mss };
         // Nothing is in flight before the front whose acknowledgement could open a window.
         let len = waiting.cut(|| seq == self.una)?;
         Some((seq, Cut { len, fin: fin && len == data }))
