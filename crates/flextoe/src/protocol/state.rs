@@ -433,7 +433,12 @@ impl ProtocolState {
     /// written, and may lie beyond the peer's window.
     #[inline(always)]
     fn acceptable_seq(&self) -> Seq {
-        if self.max - self.una <= self.max_wnd { self.max } else { self.una + self.snd_wnd }
+        if self.max - self.una > self.max_wnd { self.right_edge() } else { self.max }
+    }
+
+    #[cold]
+    fn right_edge(&self) -> Seq {
+        self.una + self.snd_wnd
     }
 
     /// Reports an acknowledgement without payload to tracepoints.
