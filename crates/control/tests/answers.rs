@@ -2,7 +2,7 @@
 mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
-use support::recording::{Recorded, Shared, header, parse, tcp_frame, two};
+use support::recording::{Recorded, Shared, connect_unarmed, header, parse, tcp_frame, two};
 use support::unknown_peers::icmp_unreachable;
 use support::*;
 use wire::Seq;
@@ -44,12 +44,7 @@ fn a_reset_carries_timestamps_where_they_were_agreed_on() {
 #[test]
 fn what_waits_to_be_accepted_is_alive() {
     let (mut net, _) = two();
-    let (mut client, mut server) = (net.attach(0), net.attach(1));
-    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
-    server.listen(&mut net, binding, 2).unwrap();
-    let tag = client.connect(ip_of(1), 80, 0);
-    net.settle();
-    client.connected(tag).unwrap().unwrap();
+    let (_client, _, _server, _) = connect_unarmed(&mut net);
     let last = *sent(&net, 0, 0).last().unwrap();
     for (seq, payload) in [(last.seq - 1, &[][..]), (last.seq - 1, &[0])] {
         let (since, probe) = (net.seen.len(), Header { seq, ..last });

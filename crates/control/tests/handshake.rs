@@ -4,7 +4,7 @@ mod support;
 use context::{Reply, Request};
 use engine::DropReason;
 use std::collections::{BTreeMap, BTreeSet};
-use support::recording::{header, parse, tcp_frame, two, with, with_features};
+use support::recording::{connect_unarmed, header, parse, tcp_frame, two, with, with_features};
 use support::*;
 use wire::Seq;
 use wire::tcp::Flags;
@@ -194,12 +194,7 @@ fn an_old_duplicate_syn_does_not_hurt() {
 #[test]
 fn an_unarmed_listener_keeps_connections_and_first_data() {
     let (mut net, logs) = two();
-    let (mut client, mut server) = (net.attach(0), net.attach(1));
-    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
-    server.listen(&mut net, binding, 2).unwrap();
-    let tag = client.connect(ip_of(1), 80, 0);
-    net.settle();
-    client.connected(tag).unwrap().unwrap();
+    let (_client, _, mut server, binding) = connect_unarmed(&mut net);
     assert!(server.accepted().is_none());
     let (tuple, seq, ack) = {
         let log = logs[0].lock().unwrap();
@@ -412,12 +407,7 @@ fn every_port_of_the_range_is_found_and_no_other() {
 #[test]
 fn a_reset_takes_a_waiting_connection_away() {
     let (mut net, _) = two();
-    let (mut client, mut server) = (net.attach(0), net.attach(1));
-    let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
-    server.listen(&mut net, binding, 2).unwrap();
-    let tag = client.connect(ip_of(1), 80, 0);
-    net.settle();
-    let slot = client.connected(tag).unwrap().unwrap();
+    let (mut client, slot, mut server, binding) = connect_unarmed(&mut net);
     client.close(slot, 0, 0, true);
     net.settle();
     assert_eq!(client.freed(), Some(slot));

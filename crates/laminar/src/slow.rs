@@ -173,13 +173,13 @@ impl Laminar {
     /// The acknowledgement of a segment that is not acceptable goes into the pipeline alone, where it counts.
     #[cold]
     pub(crate) fn take_ack_alone(&mut self, id: u32, frame: &Frame, rejected: Rejected, burst: &mut Burst<'_, Stream>) {
-        let next = Seq(self.switch.program.rx_window(id)[0]);
         let Some((flow, parts)) = self.flows[id as usize].as_deref().zip(parts(frame).ok()) else { return };
         let counts = ::tcp::ack_counts_alone(rejected, parts.tcp.ack, flow.una, flow.max, flow.max_wnd);
         if !counts || !parts.tcp.flags.has(Flags::ACK) || self.slow_path_again {
             return;
         }
         let stamps = parts.tcp.options.timestamps.filter(|_| flow.clock.is_some());
+        let next = Seq(self.switch.program.rx_window(id)[0]);
         let tcp = tcp::Header { seq: next, flags: Flags::ACK, ..parts.tcp };
         let mut alone = burst.pool.small();
         alone.bytes_vec().extend_from_slice(&frame.bytes()[..parts.headers]);

@@ -1,6 +1,6 @@
 //! An engine that carries no data: it notes what it is asked for and reports what a test sets. A FIN counts as
 //! acknowledged at once.
-use super::{Net, config};
+use super::{App, Net, config, ip_of};
 use context::Slot;
 use control::HostConfig;
 use engine::stream::{self, FlowEnd, FlowParams, FourTuple, Stream};
@@ -61,6 +61,18 @@ impl Recording {
 /// Two hosts, and what their engines note.
 pub(crate) fn two() -> (Net, [Shared; 2]) {
     with(vec![config(0), config(1)])
+}
+
+/// A client at host 0 is connected to port 80 of host 1, where nobody has accepted it yet: the client, its slot, the
+/// server and its binding.
+pub(crate) fn connect_unarmed(net: &mut Net) -> (App, Slot, App, u32) {
+    let (mut client, mut server) = (net.attach(0), net.attach(1));
+    let (binding, _) = server.bind(net, 80, false, false).unwrap();
+    server.listen(net, binding, 2).unwrap();
+    let tag = client.connect(ip_of(1), 80, 0);
+    net.settle();
+    let slot = client.connected(tag).unwrap().unwrap();
+    (client, slot, server, binding)
 }
 
 /// With these configurations.
